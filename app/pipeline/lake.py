@@ -542,12 +542,6 @@ def read_first(
     return reduce(both, (lake.read_in(table, partitions) for lake in lakes))
 
 
-def read_any(lakes: Iterable[Lake], table: Table) -> DataFrame | None:
-    """Return the rows of a table in those lakes that have it, or null where none has."""
-    having = [lake for lake in lakes if lake.has(table)]
-    return read_all(having, table) if having else None
-
-
 def partitions_of(
     lakes: Iterable[Lake], table: Table, within: Sequence[Partition] | None = None
 ) -> list[Partition]:

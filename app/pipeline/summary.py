@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any, Final
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.documents.text import pad, width_of
 from app.domain.entities import show_entity
 from app.domain.quantities import value_in_words
+from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, read_any, read_first
+from app.pipeline.lake import Lake, Partition, partitions_of, read_all, read_first
 from app.pipeline.results import Scope
 from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY, Table
 
@@ -45,15 +48,18 @@ class Results:
     scope: Scope
     days: Sequence[Partition] | None = None
 
+    def lakes_with(self, table: Table) -> list[Lake]:
+        """Return the lakes that have a table, each once."""
+        lakes = {lake.name: lake for lake in self.lakes}
+        return [lake for lake in lakes.values() if lake.has(table)]
+
     def read(self, table: Table) -> DataFrame | None:
         """Return the rows of the cluster, or null where no lake has the table."""
-        if self.days is not None:
-            rows: DataFrame | None = read_first(self.lakes, table, self.days)
-        else:
-            rows = read_any(self.lakes, table)
-        if rows is None or "cluster_id" not in rows.columns:
-            return rows
-        return self.scope.of_cluster(rows)
+        lakes = self.lakes_with(table)
+        if not lakes:
+            return None
+        rows = read_all(lakes, table) if self.days is None else read_first(lakes, table, self.days)
+        return self.scope.of_cluster(rows) if "cluster_id" in rows.columns else rows
 
     def nearest(self, number: int = _LISTED) -> list["NearLimit"]:
         """Return the buckets with the highest p99 beside their limit, the nearest first.
@@ -70,7 +76,7 @@ class Results:
         )
         rows = worst.select("day.*").sort(sf.desc("util_p99"), "cluster_id", "bucket_id")
         found = rows.limit(number).toArrow().to_pylist()
-        names = self.names([row["bucket_id"] for row in found])
+        names = self._names(found, [row["dt"] for row in found])
         several = len({row["cluster_id"] for row in found}) > 1
         return [NearLimit(row, names.get(_position(row), row), several) for row in found]
 
@@ -79,23 +85,31 @@ class Results:
 
         How many is null where no lake has the table: ``incidents`` has not run.
         """
-        incidents = self.read(THROTTLE_INCIDENT)
-        if incidents is None:
+        lakes = self.lakes_with(THROTTLE_INCIDENT)
+        if not lakes:
             return [], None
-        rows = incidents.where("status = 'open'").dropDuplicates(["cluster_id", "incident_id"])
-        worst = rows.sort(sf.desc_nulls_last("peak_ratio"), "start", "incident_id").limit(_LISTED)
-        found = worst.toArrow().to_pylist()
-        names = self.names([row["bucket_id"] for row in found])
-        count = len(found) if len(found) < _LISTED else rows.count()
-        return [{**names.get(_position(row), {}), **row} for row in found], count
+        cluster = self.scope.cluster
+        within = [{"cluster_id": cluster}] if cluster else None
+        days = partitions_of(lakes, THROTTLE_INCIDENT, within) if self.days is None else self.days
+        columns = Columns(THROTTLE_INCIDENT, THROTTLE_INCIDENT.columns)
+        rows = columns_of(lakes, columns, days).filter(pc.field("status") == "open")
+        by = [("peak_ratio", "descending"), ("start", "ascending"), ("incident_id", "ascending")]
+        found = rows.sort_by(by).slice(0, _LISTED).to_pylist()
+        names = self._names(found, [(row["end"] - timedelta.resolution).date() for row in found])
+        return [{**names.get(_position(row), {}), **row} for row in found], len(rows)
 
-    def names(self, bucket_ids: Sequence[int]) -> Mapping[tuple[str, int, int], Row]:
-        """Return the rows of ``DIM_BUCKET`` of some buckets by cluster, id and level."""
-        buckets = self.read(DIM_BUCKET)
-        if buckets is None or not bucket_ids:
+    def _names(self, rows: Sequence[Row], days: Sequence[date]) -> Mapping[Any, Row]:
+        """Return the rows of ``DIM_BUCKET`` of rows' days by cluster, bucket and level."""
+        clusters = (row["cluster_id"] for row in rows)
+        both = zip(clusters, days, strict=True)
+        of_days = [{"cluster_id": cluster, "dt": f"{day}"} for cluster, day in both]
+        lakes = self.lakes_with(DIM_BUCKET)
+        if not (lakes and rows):
             return {}
-        rows = buckets.where(sf.col("bucket_id").isin(list(bucket_ids))).toArrow().to_pylist()
-        return {_position(row): row for row in rows}
+        hours = partitions_of(lakes, DIM_BUCKET, of_days)
+        named = columns_of(lakes, Columns(DIM_BUCKET, DIM_BUCKET.columns), hours)
+        own = named.filter(pc.field("bucket_id").isin([row["bucket_id"] for row in rows]))
+        return {_position(row): row for row in own.to_pylist()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +156,7 @@ def summarize(job: Job, lakes: Sequence[Lake], days: Sequence[Partition] | None 
 
 
 def _summarize(job: Job, results: Results) -> None:
-    has_days = results.days is not None or any(
-        lake.has(UTILIZATION_DAILY) for lake in results.lakes
-    )
-    nearest = results.nearest() if has_days else None
+    nearest = results.nearest() if results.lakes_with(UTILIZATION_DAILY) else None
     worst, count = results.open_incidents()
     job.summary = list(_lines(nearest, worst, count))
     job.counts["summary"] = {
