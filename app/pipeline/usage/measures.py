@@ -6,8 +6,6 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
-from pyspark.sql import functions as sf
 
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
 from app.domain.quota_keys import QUOTA_KEY_RULES
@@ -23,17 +21,12 @@ Numbers = np.ndarray[Any, Any]
 """A column of a task of Arrow."""
 
 
-def usable_limit(limit: Column) -> Column:
-    """Return the limit where a rate can be compared with it, else null.
+def usable(limits: Numbers) -> Numbers:
+    """Return limits where a rate can be compared with them, else NaN.
 
     Other tools store NaN, zero and negative limits. A broker never finds a rate above NaN; the
     others have no sensible ratio.
     """
-    return sf.when((limit > 0) & ~sf.isnan(limit), limit)
-
-
-def usable(limits: Numbers) -> Numbers:
-    """Return limits as ``usable_limit`` does, NaN for null."""
     return np.where(limits > 0, limits, np.nan)
 
 
