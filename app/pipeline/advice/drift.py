@@ -8,6 +8,9 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from app.documents.faults import UnreadableDocumentError
 from app.documents.quotas import read_yaml
 from app.documents.tables import is_csv, read_csv
@@ -69,31 +72,39 @@ class Sources:
 def read_sources(job: Job, quotas: Lake) -> dict[str, Sources]:
     """Read what is stored of each cluster."""
 
-    def read(table: Table, days: Sequence[Partition] | None = None) -> dict[str, list[Row]]:
-        found: dict[str, list[Row]] = defaultdict(list)
-        for row in columns_of([quotas], Columns(table, table.columns), days).to_pylist():
-            if job.options.cluster in {None, row["cluster_id"]}:
-                found[row["cluster_id"]].append(row)
-        return found
+    def read(
+        table: Table, names: Sequence[str] = (), days: Sequence[Partition] | None = None
+    ) -> pa.Table:
+        columns = Columns(table, names or table.columns)
+        if not quotas.has(table):
+            return columns.schema.empty_table()
+        rows, cluster = columns_of([quotas], columns, days), job.options.cluster
+        return rows if cluster is None else rows.filter(pc.field("cluster_id") == cluster)
 
-    versions, failed, conflicts = map(read, (QUOTA_VERSION, QUOTA_FAILED, QUOTA_CONFLICT))
-    times = columns_of([quotas], Columns(QUOTA_SNAPSHOT, ("cluster_id", "taken_at")))
-    taken: dict[str, list[datetime]] = defaultdict(list)
-    for row in grouped(times, times.column_names, {}).sort_by("taken_at").to_pylist():
-        if job.options.cluster in {None, row["cluster_id"]}:
-            taken[row["cluster_id"]].append(row["taken_at"])
+    tables = (QUOTA_VERSION, QUOTA_FAILED, QUOTA_CONFLICT)
+    versions, failed, conflicts = (_by_cluster(read(table)) for table in tables)
+    times = read(QUOTA_SNAPSHOT, ("cluster_id", "taken_at"))
+    in_order = _by_cluster(grouped(times, times.column_names, {}).sort_by("taken_at"))
+    taken = {name: [row["taken_at"] for row in rows] for name, rows in in_order.items()}
     newest = [{"cluster_id": name, "dt": f"{at[-1]:%Y-%m-%d}"} for name, at in taken.items()]
-    snapshots = read(QUOTA_SNAPSHOT, newest)
+    snapshots = _by_cluster(read(QUOTA_SNAPSHOT, days=newest))
     return {
         name: Sources(
             versions[name],
             [row for row in snapshots[name] if row["taken_at"] == max(taken[name])],
-            taken[name],
+            taken.get(name, []),
             failed[name],
             conflicts[name],
         )
         for name in sorted({*versions, *taken})
     }
+
+
+def _by_cluster(rows: pa.Table) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = defaultdict(list)
+    for row in rows.to_pylist():
+        found[row["cluster_id"]].append(row)
+    return found
 
 
 def drift_rows(
