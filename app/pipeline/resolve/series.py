@@ -4,6 +4,7 @@ Names are looked up, never minutes, and each combination of names once: with ``-
 the times, too, at which a quota of theirs changed.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -30,12 +31,6 @@ RESOLVED_DDL: Final = (
     "level tinyint, limit double, bucket_user string, bucket_client string, bucket_id bigint"
 )
 """What ``resolve`` adds."""
-
-ENTITY_DDL: Final = (
-    "quota_user string, quota_user_default boolean, quota_client_id string, "
-    "quota_client_default boolean"
-)
-"""What ``name_entities`` adds."""
 
 DECIDED_DDL: Final = (
     "cluster_id string, dt date, hour int, key string, series_id bigint, first_seen timestamp, "
@@ -70,10 +65,7 @@ def resolve(callers: pa.Table, look_up: LookUp) -> pa.Table:
     has_time = "ts" in callers.column_names
     times = _micros(callers["ts"]) if has_time else np.zeros(len(callers), np.int64)
     added = _answers(names, look_up.rows_of(names), number, times, look_up)
-    for name, column in added.items():
-        is_tag = name in _TAGS
-        callers = callers.append_column(name, column.cast(pa.string()) if is_tag else column)
-    return callers
+    return _with(callers, {**added, **{name: added[name].cast(pa.string()) for name in _TAGS}})
 
 
 def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
@@ -103,10 +95,7 @@ def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
         goes_on = np.flatnonzero(at[1:] == at[:-1])
         ends[goes_on] = begins[goes_on + 1]
     added = {name: pa.array(us).cast(_TIME) for name, us in zip(_SPAN, (begins, ends), strict=True)}
-    added |= _answers(names, rows, number, begins, look_up)
-    for name, column in added.items():
-        series = series.append_column(name, column)
-    return series
+    return _with(series, added | _answers(names, rows, number, begins, look_up))
 
 
 def _different(callers: pa.Table) -> tuple[pa.Table, Numbers]:
@@ -212,16 +201,14 @@ def _buckets_of(decided: pa.Table, hour: Numbers, since: Numbers, until: Numbers
     begins = begins_of(number[order])
     order = seen[order]
     rows = decided.select(_OF_BUCKET).take(pa.array(order[begins]))
+    tags = {name: rows[name].cast(pa.string()) for name in _TAGS}
     times = {
         "first_seen": np.minimum.reduceat(np.maximum(first, since)[order], begins),
         "last_seen": np.maximum.reduceat(np.minimum(last, until - _MINUTE_US)[order], begins),
     }
-    for name, micros in times.items():
-        rows = rows.append_column(name, pa.array(micros).cast(_TIME))
-    for name in _TAGS:
-        tags = rows[name].cast(pa.string())
-        rows = rows.set_column(rows.column_names.index(name), name, tags)
-    return name_entities(rows).select(DIM_BUCKET.columns)
+    seen_at = {name: pa.array(micros).cast(_TIME) for name, micros in times.items()}
+    named = _with(rows.drop_columns([*_TAGS]), tags | seen_at)
+    return name_entities(named).select(DIM_BUCKET.columns)
 
 
 def _ids_of(decided: pa.Table) -> pa.Table:
@@ -251,7 +238,7 @@ def name_entities(buckets: pa.Table, level: str = "level") -> pa.Table:
             default, as those of an entity without either type.
 
     Returns:
-        The same with the columns of ``ENTITY_DDL``.
+        The same with quota_user, quota_user_default, quota_client_id and quota_client_default.
     """
     levels = buckets[level].fill_null(NO_LEVEL).to_numpy()
     user, client_id = USER_SLOT[levels], CLIENT_ID_SLOT[levels]
@@ -261,9 +248,13 @@ def name_entities(buckets: pa.Table, level: str = "level") -> pa.Table:
         "quota_client_id": pc.if_else(client_id == Slot.NAMED, buckets["bucket_client"], ""),
         "quota_client_default": pa.array(client_id == Slot.DEFAULT),
     }
-    for name, column in added.items():
-        buckets = buckets.append_column(name, column)
-    return buckets
+    return _with(buckets, added)
+
+
+def _with(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    for name, column in columns.items():
+        rows = rows.append_column(name, column)
+    return rows
 
 
 def _hours(rows: pa.Table) -> Numbers:

@@ -97,18 +97,9 @@ def require_own_ids(ids: pa.Table, decided: Callable[[], DataFrame]) -> None:
 
 def resolve(callers: DataFrame, look_up: LookUp) -> DataFrame:
     """Add to each caller what limits it, as ``series.resolve`` does."""
-    ddl = f"{_columns_of(callers)}, {arrow.RESOLVED_DDL}"
+    columns = ", ".join(f"`{name}` {kind}" for name, kind in callers.dtypes)
+    ddl = f"{columns}, {arrow.RESOLVED_DDL}"
     return by_task(callers, lambda rows: arrow.resolve(rows, look_up), ddl)
-
-
-def name_entities(buckets: DataFrame, level: str) -> DataFrame:
-    """Add to each bucket the entity of a level, as ``series.name_entities`` does."""
-    ddl = f"{_columns_of(buckets)}, {arrow.ENTITY_DDL}"
-    return by_task(buckets, lambda rows: arrow.name_entities(rows, level), ddl)
-
-
-def _columns_of(rows: DataFrame) -> str:
-    return ", ".join(f"`{name}` {kind}" for name, kind in rows.dtypes)
 
 
 def by_task(rows: DataFrame, function: Callable[[pa.Table], pa.Table], ddl: str) -> DataFrame:
