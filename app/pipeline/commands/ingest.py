@@ -5,18 +5,17 @@ the input is about, or ``--from`` and ``--to``, are replaced, each as a whole.
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
+import yaml
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folders import values_of
 from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks
-from app.pipeline.ingest.files_at_hand import row_groups_of
 from app.pipeline.ingest.hints import without_brokers, without_quota_metrics
 from app.pipeline.ingest.inputs import (
     FORMATS,
@@ -31,16 +30,15 @@ from app.pipeline.ingest.inputs import (
     topic_inputs,
 )
 from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
-from app.pipeline.ingest.map_file import load_map
+from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.minutes import Provenance
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
-from app.pipeline.ingest.quarantine import quarantine
-from app.pipeline.ingest.read import broken_files, read_times, small_batches, unreadable_points
-from app.pipeline.ingest.rows import UNREADABLE
-from app.pipeline.ingest.tasks import Outcome, run_tasks
+from app.pipeline.ingest.read import read_points, without_broken_files
+from app.pipeline.ingest.tasks import Outcome, quarantine, run_tasks
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, Partition, days_of, in_order, is_within, schema_of, without
+from app.pipeline.options import read_file
 from app.pipeline.results import Scope, explain
 from app.pipeline.tables import BY_HOUR, DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES, Table
 
@@ -74,13 +72,28 @@ def rules_of(job: Job) -> Rules:
     return Rules(metric_map, tags, since, until, options.cluster)
 
 
+def load_map(file: str | None) -> MetricMap:
+    """Read the file of ``--map``; without one nothing is mapped.
+
+    Raises:
+        UsageError: It is missing, no YAML, or says what nobody reads.
+    """
+    if file is None:
+        return MetricMap()
+    try:
+        data = yaml.safe_load(read_file("--map", file))
+    except yaml.YAMLError as error:
+        mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+        line = "" if mark is None else f" (line {mark.line + 1})"
+        message = f"--map {file} is not YAML{line}."
+        raise UsageError(message) from error
+    return MetricMap.of({} if data is None else data, f"--map {file}")
+
+
 def inputs_of(job: Job, rules: Rules, choose: Choice | None = None) -> Inputs:
     """Find what the options name; nothing is read but headers and offsets.
 
-    Args:
-        job: Has them.
-        rules: How points are judged.
-        choose: Which files, instead of those that may have times of the period.
+    Of files those are chosen that may have times of the period, unless ``choose`` says otherwise.
 
     Raises:
         UsageError: There is no such input, or a file lacks a column.
@@ -158,31 +171,24 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
         return datetime.now(UTC) - timedelta(minutes=1)
     now = datetime.now(UTC)
     inputs = inputs_of(job, rules, of_newest_hour(now))
-    newest = _newest_before(job, rules, inputs, int(now.timestamp() * 1_000_000))
-    return None if newest is None else _EPOCH + timedelta(microseconds=newest)
-
-
-def _newest_before(job: Job, rules: Rules, inputs: Inputs, until: int) -> int | None:
-    """Return the newest time until one, in microseconds of the epoch."""
-    stated = [item.newest for item in row_groups_of(job.session, inputs) or ()]
+    until = int(now.timestamp() * 1_000_000)
+    files = [file for group in inputs.groups for file in group.files]
+    stated = [item.newest for file in files for item in file.row_groups]
     past = [time for time in stated if time is not None and time <= until]
     if past and len(past) == len(stated):
-        return max(past)
-    times = read_times(job.session, inputs, rules).where(sf.col("ts") <= until)
-    with small_batches(job.session, inputs.kind):
-        newest: int | None = times.agg(sf.max("ts")).collect()[0][0]
-    return newest
+        return _EPOCH + timedelta(microseconds=max(past))
+
+    def newest() -> int | None:
+        times = read_points(job.session, inputs, rules).where(sf.col("ts") <= until)
+        found: int | None = times.agg(sf.max("ts")).collect()[0][0]
+        return found
+
+    time = without_broken_files(job.session, inputs, newest)
+    return None if time is None else _EPOCH + timedelta(microseconds=time)
 
 
-@dataclass(frozen=True, slots=True)
-class Ingested:
-    """What an ingest wrote.
-
-    Attributes:
-        hours: That were replaced, in order; the last may have no rows.
-        filled: Those of them that have rows.
-        rows: The points of all of them.
-    """
+class Ingested(NamedTuple):
+    """The hours that an ingest replaced, in order, those that have rows, and all their points."""
 
     hours: Sequence[Partition]
     filled: Sequence[Partition]
@@ -201,7 +207,7 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
     if inputs.ranges:
         # `--offsets` takes them.
         job.counts["offsets"] = inputs.read
-    with small_batches(job.session, inputs.kind), ExitStack() as opened:
+    with ExitStack() as opened:
         outcome = _run(job, rules, inputs, out, opened)
         ingested = _write_minutes(job, inputs, outcome, out)
         hours = ingested.hours or [_partition(job.options.cluster or UNNAMED, 0)]
@@ -226,17 +232,31 @@ def _run(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitStack) -
     """
     opened.enter_context(job.tasks_for(inputs.rows))
     provenance = Provenance(rules.map.grain, inputs.kind, job.run_id)
-    outcome = run_tasks(inputs, rules, provenance, out, opened)
+    outcome = without_broken_files(
+        job.session, inputs, lambda: run_tasks(inputs, rules, provenance, out, opened)
+    )
     explain(job, RATE_MINUTE, outcome.found)
     counted = outcome.counted
     opened.enter_context(job.tasks_for(sum(counted.hours.values())))
-    _require_one_cluster(job, counted)
+    if job.options.cluster and len(counted.named) > 1:
+        message = (
+            f"--cluster {job.options.cluster}: the input holds the clusters "
+            f"{', '.join(counted.named)}; leave the option out, or give the input of one."
+        )
+        raise UsageError(message)
     if UNNAMED in counted.clusters and not job.options.cluster:
         job.say(f"the input names no cluster: cluster_id is {UNNAMED!r}; name it with --cluster.")
+    found = counted.rows_in + counted.left_out - len(inputs.unreadable)
     if rules.has_period and inputs.rows is not None:
         # Rows of other times are not even read.
-        counted.left_out += inputs.rows - _rows_found(inputs, counted)
-    return outcome._replace(broken=_broken_files(job, inputs, outcome))
+        counted.left_out += inputs.rows - found
+    elif inputs.rows not in {None, found}:
+        message = (
+            f"The files hold {inputs.rows} rows and {found} were read; nothing is published. Run "
+            "again; where it stays so, the files change while they are read."
+        )
+        raise InfrastructureError(message)
+    return outcome
 
 
 def _write_minutes(job: Job, inputs: Inputs, outcome: Outcome, out: Lake) -> Ingested:
@@ -293,33 +313,6 @@ def _cut_hours(job: Job, inputs: Inputs, out: Lake, hours: Sequence[Partition]) 
     return cut
 
 
-def _rows_found(inputs: Inputs, counted: Tally) -> int:
-    """Return how many rows of the input were read."""
-    return counted.rows_in + counted.left_out - len(inputs.unreadable)
-
-
-def _broken_files(job: Job, inputs: Inputs, outcome: Outcome) -> Mapping[int, str]:
-    """Return what is broken within a file, where fewer rows were read than the footers count.
-
-    Raises:
-        InfrastructureError: Rows were lost or doubled.
-    """
-    counted = outcome.counted
-    found = _rows_found(inputs, counted)
-    if inputs.rows in {None, found}:
-        return {}
-    broken = outcome.broken or broken_files(job.session, inputs, outcome.rows_of_file)
-    if not broken:
-        message = (
-            f"The files hold {inputs.rows} rows and {found} were read; nothing is published. Run "
-            "again; where it stays so, the files change while they are read."
-        )
-        raise InfrastructureError(message)
-    inputs.unreadable |= broken
-    counted.refused = dict(sorted({**counted.refused, UNREADABLE: len(inputs.unreadable)}.items()))
-    return broken
-
-
 def _write_quarantine(
     job: Job, inputs: Inputs, outcome: Outcome, out: Lake, hours: Sequence[Partition]
 ) -> None:
@@ -329,12 +322,11 @@ def _write_quarantine(
         out.empty(QUARANTINE, hours)
         rows_out[QUARANTINE.name] = 0
         return
-    refused = outcome.rows("surplus")
-    if outcome.broken:
-        unread = unreadable_points(out.session, outcome.broken)
-        columns = ("cluster_id", "ts", "file", "line", "text as raw", "problem as reason")
-        refused = refused.unionByName(unread.selectExpr(*columns))
-    rows = quarantine(refused, dict(enumerate(inputs.names)), hours).coalesce(1).persist()
+    rows = (
+        quarantine(outcome.rows("surplus"), dict(enumerate(inputs.names)), hours)
+        .coalesce(1)
+        .persist()
+    )
     try:
         counted.stored = rows.agg(sf.sum("n")).collect()[0][0] or 0
         rows_out[QUARANTINE.name] = out.write(rows, QUARANTINE, hours)
@@ -344,7 +336,7 @@ def _write_quarantine(
 
 def _write_checks(job: Job, counted: Tally, out: Lake, home: Partition) -> None:
     now = datetime.now(UTC).replace(tzinfo=None)
-    judgement = checks(counted, counted.stored, now, job.options.cluster)
+    judgement = list(checks(counted, counted.stored, now, job.options.cluster))
     where = {"cluster_id": home["cluster_id"], "dt": date.fromisoformat(home["dt"])}
     found = [{**where, "hour": int(home["hour"]), **item._asdict()} for item in judgement]
     rows = out.session.createDataFrame(found, schema_of(DQ_RESULT)).coalesce(1)
@@ -362,21 +354,6 @@ def _write_checks(job: Job, counted: Tally, out: Lake, home: Partition) -> None:
         "clusters": sorted(counted.clusters),
         "dq_failed": failed,
     }
-
-
-def _require_one_cluster(job: Job, counted: Tally) -> None:
-    """Raise where one cluster id would hide several.
-
-    Raises:
-        UsageError: ``--cluster`` names one cluster, and the input holds several.
-    """
-    if not (job.options.cluster and len(counted.named) > 1):
-        return
-    message = (
-        f"--cluster {job.options.cluster}: the input holds the clusters "
-        f"{', '.join(counted.named)}; leave the option out, or give the input of one."
-    )
-    raise UsageError(message)
 
 
 def _period(job: Job, counted: Tally) -> list[Partition]:

@@ -14,8 +14,9 @@ from app.pipeline.ingest.points import (
     UNDECODABLE,
     UNKNOWN_METRIC,
     UNNAMED,
+    UNPARSABLE,
+    UNREADABLE,
 )
-from app.pipeline.ingest.rows import UNPARSABLE, UNREADABLE
 
 REASONS: Final = (
     *(DUPLICATE, "infinite", MISSING_BROKER, "nan", "negative", "too-large"),
@@ -40,15 +41,7 @@ class Check(NamedTuple):
 
 
 class Broker(NamedTuple):
-    """When a broker reported.
-
-    Attributes:
-        cluster_id: Its cluster.
-        broker_id: Its id.
-        minutes: In which it reported anything.
-        first: Its first point.
-        last: Its last point.
-    """
+    """The minutes in which a broker reported anything, and its first and last times."""
 
     cluster_id: str
     broker_id: int
@@ -125,37 +118,22 @@ def _time(micros: int) -> datetime:
     return datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001
 
 
-def checks(counted: Tally, stored: int, now: datetime, cluster: str | None = None) -> list[Check]:
-    """Judge what was counted.
-
-    Args:
-        counted: By ``tally``.
-        stored: Rows in that were quarantined, as the table says.
-        now: A point after it comes from a clock that is ahead.
-        cluster: The cluster id that was given to all points.
-    """
-    counts = (_balance(counted, stored), _naming(counted, cluster), *_quarantine(counted))
-    return [*counts, *_clocks(counted, now), *_coverage(counted)]
-
-
-def _balance(counted: Tally, stored: int) -> Check:
-    lost = counted.quarantined - stored
-    used = sum(counted.used.values())
+def checks(
+    counted: Tally, stored: int, now: datetime, cluster: str | None = None
+) -> Iterator[Check]:
+    """Judge what was counted."""
+    lost, used = counted.quarantined - stored, sum(counted.used.values())
     detail = f"{counted.rows_in} rows in, {used} used, {stored} quarantined"
-    return Check("rows_in_equal_rows_out", float(lost), 0.0, lost == 0, detail)
-
-
-def _naming(counted: Tally, cluster: str | None) -> Check:
+    yield Check("rows_in_equal_rows_out", float(lost), 0.0, lost == 0, detail)
     unnamed = cluster is None and UNNAMED in counted.clusters
     detail = f"cluster_id is {UNNAMED}: name it with --cluster" if unnamed else ""
-    return Check(CLUSTER_NAMED, float(unnamed), 0.0, not unnamed, detail)
-
-
-def _quarantine(counted: Tally) -> Iterator[Check]:
+    yield Check(CLUSTER_NAMED, float(unnamed), 0.0, not unnamed, detail)
     for reason in REASONS:
         rows = counted.refused.get(reason, 0)
         name = f"quarantined_{reason.replace('-', '_')}"
         yield Check(name, float(rows), 0.0, rows == 0, f"{rows} of {counted.rows_in} rows")
+    yield from _clocks(counted, now)
+    yield from _coverage(counted)
 
 
 def _clocks(counted: Tally, now: datetime) -> Iterator[Check]:

@@ -6,7 +6,7 @@ exports write them, a task needs few row groups, and nothing is shuffled. Other 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
@@ -15,11 +15,10 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError
-from app.pipeline.ingest.inputs import FORMATS, FileGroup, Inputs
+from app.pipeline.ingest.inputs import FORMATS, Inputs, RowGroup
+from app.pipeline.ingest.judging import Headers, judge_rows, times_of
 from app.pipeline.ingest.minutes import HOUR_US
 from app.pipeline.ingest.points import Rules
-from app.pipeline.ingest.summing import Read
-from app.pipeline.ingest.tidy_rows import Headers, judge_rows, times_of
 from app.pipeline.spark import is_local
 from app.pipeline.usage.measures import Numbers
 
@@ -32,43 +31,18 @@ _MOST_SHARES: Final = 4
 _AGAIN: Final = 2
 """A row is read at most so often, on average."""
 
-_UNITS: Final = {"ms": 1_000, "us": 1, "ns": -1_000}
 _ALWAYS: Final = (-(2**40), 2**40)
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """Some rows of a file.
-
-    Attributes:
-        path: Of the file.
-        file: The number of the file.
-        group: The number of its group in the input.
-        number: Of the row group.
-        begin: The number of its first row in the file.
-        rows: How many it has.
-        oldest: Its first time, in microseconds of the epoch; null where the footer does not say.
-        newest: Its last time.
-    """
+class Rows(NamedTuple):
+    """Where a row group is, and the hours of its first and last times, counted from the epoch."""
 
     path: str
     file: int
-    group: int
-    number: int
-    begin: int
-    rows: int
-    oldest: int | None
-    newest: int | None
-
-    @property
-    def first(self) -> int:
-        """The hour of its first time, counted from the epoch."""
-        return _ALWAYS[0] if self.oldest is None else self.oldest // HOUR_US
-
-    @property
-    def last(self) -> int:
-        """The hour of its last time."""
-        return _ALWAYS[1] if self.newest is None else self.newest // HOUR_US
+    headers: Headers
+    row_group: RowGroup
+    first: int
+    last: int
 
 
 @dataclass(slots=True)
@@ -83,77 +57,39 @@ class Share:
 
     since: int
     until: int
-    row_groups: list[tuple[RowGroup, bool]] = field(default_factory=list)
-
-
-def row_groups_of(session: SparkSession, inputs: Inputs) -> list[RowGroup] | None:
-    """Return what the footers say, or null where tasks cannot read the files themselves."""
-    files = [file for group in inputs.groups for file in group.files]
-    if not FORMATS[inputs.kind].parquet or not is_local(session):
-        return None
-    if not all(file.key.startswith("file:/") for file in files):
-        return None
-    try:
-        return [
-            item
-            for number, group in enumerate(inputs.groups)
-            for item in _row_groups(number, group)
-        ]
-    except (OSError, pa.ArrowException):
-        return None
+    row_groups: list[tuple[Rows, bool]] = field(default_factory=list)
 
 
 def shares_of(
     session: SparkSession, inputs: Inputs, rules: Rules, *, rows: int = ROWS
 ) -> list[Share] | None:
-    """Divide the hours of files among tasks; null where Spark had better read them.
-
-    Args:
-        session: Runs the tasks.
-        inputs: The files.
-        rules: Which times are read.
-        rows: About so many are read by a task.
-    """
-    found = row_groups_of(session, inputs)
-    if found is None:
+    """Divide the hours of files among tasks; null where Spark had better read them."""
+    keys = [file.key for group in inputs.groups for file in group.files]
+    is_at_hand = is_local(session) and all(key.startswith("file:/") for key in keys)
+    if not FORMATS[inputs.kind].parquet or not is_at_hand:
         return None
     since, until = _ALWAYS
     if rules.since_us is not None:
         since = rules.since_us // HOUR_US
     if rules.until_us is not None:
         until = -(-rules.until_us // HOUR_US)
-    chosen = [item for item in found if item.first < until and item.last >= since]
+    chosen = [item for item in _row_groups(inputs) if item.first < until and item.last >= since]
     shares = _divided(chosen, since, until, rows)
-    sizes = [sum(item.rows for item, _ in share.row_groups) for share in shares]
-    is_read_often = sum(sizes) > _AGAIN * sum(item.rows for item in chosen)
+    sizes = [sum(item.row_group.rows for item, _ in share.row_groups) for share in shares]
+    is_read_often = sum(sizes) > _AGAIN * sum(item.row_group.rows for item in chosen)
     return None if is_read_often or max(sizes, default=0) > _MOST_SHARES * rows else shares
 
 
-def _row_groups(number: int, group: FileGroup) -> Iterator[RowGroup]:
-    header = (group.columns or {}).get("ts")
-    for file in group.files:
+def _row_groups(inputs: Inputs) -> Iterator[Rows]:
+    for headers, file in ((each.headers, file) for each in inputs.groups for file in each.files):
         path = unquote(urlsplit(file.key).path)
-        footer = pq.read_metadata(path)
-        kinds = footer.schema.to_arrow_schema()
-        positions = {footer.schema.column(at).path: at for at in range(len(footer.schema))}
-        begin = 0
-        for at in range(footer.num_row_groups):
-            stated = footer.row_group(at)
-            oldest = newest = None
-            if header in positions and pa.types.is_timestamp(kinds.field(header).type):
-                unit = _UNITS[kinds.field(header).type.unit]
-                statistics = stated.column(positions[header]).statistics
-                if statistics is not None and statistics.has_min_max:
-                    oldest, newest = (
-                        value * unit if unit > 0 else value // -unit
-                        for value in (statistics.min_raw, statistics.max_raw)
-                    )
-            rows = stated.num_rows
-            yield RowGroup(path, file.number, number, at, begin, rows, oldest, newest)
-            begin += rows
+        for item in file.row_groups:
+            first = _ALWAYS[0] if item.oldest is None else item.oldest // HOUR_US
+            last = _ALWAYS[1] if item.newest is None else item.newest // HOUR_US
+            yield Rows(path, file.number, headers, item, first, last)
 
 
-def _divided(found: Sequence[RowGroup], since: int, until: int, most: int) -> list[Share]:
+def _divided(found: Sequence[Rows], since: int, until: int, most: int) -> list[Share]:
     """Divide hours where row groups begin, so that each share has about as many rows."""
     in_order = sorted(found, key=lambda item: item.first)
     cuts, rows = [since], 0
@@ -161,7 +97,7 @@ def _divided(found: Sequence[RowGroup], since: int, until: int, most: int) -> li
         if rows >= most and item.first > cuts[-1]:
             cuts.append(item.first)
             rows = 0
-        rows += item.rows
+        rows += item.row_group.rows
     shares = [Share(*span) for span in zip(cuts, [*cuts[1:], until], strict=True)]
     for item in in_order:
         is_first = True
@@ -172,45 +108,40 @@ def _divided(found: Sequence[RowGroup], since: int, until: int, most: int) -> li
     return [share for share in shares if share.row_groups]
 
 
-def read_share(share: Share, groups: Sequence[FileGroup], rules: Rules) -> Read:
-    """Read and judge the rows of a share.
-
-    Args:
-        share: Which.
-        groups: Of the input.
-        rules: How.
+def read_share(share: Share, rules: Rules, *, ignores_broken: bool) -> list[pa.Table]:
+    """Read and judge the rows of a share; broken row groups are an error, or left out.
 
     Raises:
-        InfrastructureError: One cannot be read, and rows are left out anyway, so that nobody would
-            miss its rows.
+        InfrastructureError: One cannot be read.
     """
-    points, broken = [], {}
+    points, files = [], {}
     for item, is_first in share.row_groups:
-        headers = groups[item.group].headers
+        fields = item.headers.schema or ()
+        texts = [each.name for each in fields if pa.types.is_string(each.type)]
         try:
-            rows = _read(item, headers)
+            if item.path not in files:
+                files[item.path] = pq.ParquetFile(item.path, read_dictionary=texts)
+            rows = files[item.path].read_row_group(
+                item.row_group.number, columns=item.headers.read, use_threads=False
+            )
         except (OSError, pa.ArrowException) as error:
-            if rules.has_period:
-                message = f"{item.path} cannot be read: {error}"
-                raise InfrastructureError(message) from error
-            broken[item.file] = str(error)
-            continue
-        positions = np.arange(item.begin, item.begin + len(rows))
+            if ignores_broken:
+                continue
+            message = f"{item.path} cannot be read: {error}"
+            raise InfrastructureError(message) from error
+        columns = {
+            "file": pa.array(np.full(len(rows), item.file, np.int32)),
+            "line": pa.array(np.arange(len(rows)) + item.row_group.begin),
+            "text": pa.nulls(len(rows), pa.string()),
+        }
+        read = pa.table(
+            [*columns.values(), *rows.select(item.headers.read)], [*columns, *item.headers.read]
+        )
         if item.first < share.since or item.last >= share.until:
-            own = _are_own(times_of(rows, headers), share, is_first=is_first)
-            rows, positions = rows.filter(pa.array(own)), positions[own]
-        files = np.full(len(rows), item.file)
-        points.append(judge_rows(rows, headers, rules, files, positions))
-    return points, broken
-
-
-def _read(item: RowGroup, headers: Headers) -> pa.Table:
-    schema = pq.read_schema(item.path)
-    texts = [name for name in headers.read if pa.types.is_string(schema.field(name).type)]
-    file = pq.ParquetFile(item.path, read_dictionary=texts)
-    return file.read_row_group(item.number, columns=headers.read, use_threads=False).select(
-        headers.read
-    )
+            own = _are_own(times_of(rows, item.headers), share, is_first=is_first)
+            read = read.filter(pa.array(own))
+        points.append(judge_rows(read, item.headers, rules))
+    return points
 
 
 def _are_own(times: pa.Array, share: Share, *, is_first: bool) -> Numbers:

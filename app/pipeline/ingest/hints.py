@@ -26,7 +26,11 @@ def without_brokers(counted: Tally, surplus: DataFrame, inputs: Inputs) -> str |
     """Return which label may name the brokers where no point does; null elsewhere."""
     if counted.fine or MISSING_BROKER not in counted.refused:
         return None
-    found = _headers(inputs) or _labels(surplus)
+    columns = [group.headers.columns.values() for group in inputs.groups]
+    # JSON has no headers.
+    found: Mapping[str, list[str]] = {
+        header: [] for headers in columns for header in headers if header
+    } or _labels(surplus)
     instances = labels_by_field(found).get(INSTANCE, [])
     if instances:
         values = found[instances[0]]
@@ -41,12 +45,6 @@ def without_brokers(counted: Tally, surplus: DataFrame, inputs: Inputs) -> str |
         "file of --map which it is, as in `columns: {broker_id: LABEL}`, and `instances: "
         "{VALUE: 1}` where its values are no ids."
     )
-
-
-def _headers(inputs: Inputs) -> Mapping[str, list[str]]:
-    """Return the headers that are read; none for JSON."""
-    columns = [group.columns or {} for group in inputs.groups]
-    return {header: [] for found in columns for header in found.values() if header}
 
 
 def _labels(surplus: DataFrame) -> Mapping[str, list[str]]:

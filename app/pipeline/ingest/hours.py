@@ -1,19 +1,19 @@
 """Points to hours: which of them count, what those of a minute sum up to, and who was seen.
 
 A task has all points of its hours, as columns. Sums are integers of 10^-6 units, so that the order
-of the points says nothing.
+of the points says nothing. Workers have numpy and pyarrow, and not what the driver needs beside.
 """
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from app.pipeline.folder_writer import Writer
 from app.pipeline.ingest.minutes import (
     CODES,
     HOUR_US,
@@ -31,53 +31,16 @@ from app.pipeline.ingest.texts import Texts, pairs, ranked
 from app.pipeline.tables import RATE_MINUTE, SERIES
 from app.pipeline.usage.measures import Numbers, begins_of
 
+Batches = Iterable[pa.RecordBatch]
+Share = TypeVar("Share")
+
 DUPLICATE: Final = "duplicate"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(slots=True)
-class Summed:
-    """What points say.
-
-    Attributes:
-        refused: How many rows do not count, by reason.
-        left_out: How many are no input.
-        used: Points that count, by attribute.
-        failed: Scrapes that failed: ``up`` was 0.
-        clusters: What the input names clusters.
-        files: How many rows each file has, by its number.
-        reported: What each broker reported in an hour: cluster_id, broker_id, hour_number (of the
-            epoch), rows, with_rate (those of a rate or a throttle time), ups (those of ``up``),
-            minutes (how many it reported in), first and last (microseconds of the epoch).
-        surplus: What does not count: cluster_id, ts (both null where they cannot be read), file,
-            line, raw and reason.
-        series: The columns of ``SERIES``, in order.
-        minutes: Those of ``RATE_MINUTE``, in order.
-    """
-
-    refused: Counter[str]
-    left_out: int
-    used: Counter[str]
-    failed: int
-    clusters: set[str]
-    files: dict[int, int]
-    reported: pa.Table | None = None
-    surplus: Sequence[pa.Table] = ()
-    series: pa.Table | None = None
-    minutes: pa.Table | None = None
-
-    def tables(self) -> Iterator[tuple[str, pa.Table]]:
-        """Yield all rows that there are, by the names of their tables."""
-        yield from (("surplus", table) for table in self.surplus)
-        of_hours = {
-            "reported": self.reported,
-            SERIES.name: self.series,
-            RATE_MINUTE.name: self.minutes,
-        }
-        yield from ((name, table) for name, table in of_hours.items() if table is not None)
-
-
-def sum_hours(points: pa.Table, firsts: Sequence[int], provenance: Provenance) -> Summed:
+def sum_hours(
+    points: pa.Table, firsts: Sequence[int], provenance: Provenance
+) -> Iterator[tuple[str, pa.Table]]:
     """Sum up the points of hours, each point once.
 
     Of points with the same names and time that of the first input counts, and of one input that
@@ -91,37 +54,47 @@ def sum_hours(points: pa.Table, firsts: Sequence[int], provenance: Provenance) -
         firsts: The number of the first file of each input.
         provenance: Of the run.
 
+    Returns:
+        Tables by their names, those that have rows: ``SERIES`` and ``RATE_MINUTE``, in order;
+        surplus, what does not count: cluster_id, ts (both null where they cannot be read), file,
+        line, raw and reason;
+        reported, what each broker reported in an hour: cluster_id, broker_id, hour_number (of the
+        epoch), rows, with_rate (those of a rate or a throttle time), ups (those of ``up``), minutes
+        (how many it reported in), first and last (microseconds of the epoch);
+        counted: kind, name and n (rows): refused by reason, left_out, used by attribute, failed
+        (scrapes, of which ``up`` was 0), and cluster (what the input names clusters, n is 1).
+
     Raises:
         UsageError: Two series have the same id, a hash.
     """
     problem = Texts.of(points["problem"])
-    times = np.bincount(problem.codes, minlength=len(problem.values))
-    refused = Counter(
-        {f"{name}": int(n) for name, n in zip(problem.values, times, strict=True) if name and n}
-    )
-    left_out = refused.pop(LEFT_OUT, 0)
-    files, rows = np.unique(points["file"].to_numpy(), return_counts=True)
-    counted = dict(zip(files.tolist(), rows.tolist(), strict=True))
-    summed = Summed(refused, left_out, Counter(), 0, set(), counted)
+    times = np.bincount(problem.codes, minlength=len(problem.values)).tolist()
+    counted = {
+        ("left_out" if name == LEFT_OUT else "refused", f"{name}"): n
+        for name, n in zip(problem.values, times, strict=True)
+        if name and n
+    }
     is_fine = problem.equals("")
-    if refused:
-        bad = points.filter(pa.array(~is_fine & ~problem.equals(LEFT_OUT)))
+    bad = points.filter(pa.array(~is_fine & ~problem.equals(LEFT_OUT)))
+    if len(bad):
         columns = {"raw": "text", "reason": "problem"}
-        summed.surplus = [pa.table({name: bad[columns.get(name, name)] for name in _SURPLUS})]
-    fine = points if is_fine.all() else points.filter(pa.array(is_fine))
-    if len(fine):
-        _sum_fine(fine, firsts, provenance, summed)
-    return summed
+        yield "surplus", pa.table({name: bad[columns.get(name, name)] for name in _SURPLUS})
+    if is_fine.any():
+        fine = points if is_fine.all() else points.filter(pa.array(is_fine))
+        yield from _sum_fine(fine, firsts, provenance, counted)
+    found = [{"kind": kind, "name": name, "n": n} for (kind, name), n in counted.items()]
+    if found:
+        yield "counted", pa.Table.from_pylist(found)
 
 
 _SURPLUS: Final = ("cluster_id", "ts", "file", "line", "raw", "reason")
+Counted = dict[tuple[str, str], int]
 
 
 def _sum_fine(
-    fine: pa.Table, firsts: Sequence[int], provenance: Provenance, summed: Summed
-) -> None:
-    named = Texts.of(fine["cluster"])
-    summed.clusters = {f"{name}" for name in named.values if name}
+    fine: pa.Table, firsts: Sequence[int], provenance: Provenance, counted: Counted
+) -> Iterator[tuple[str, pa.Table]]:
+    counted |= {("cluster", f"{name}"): 1 for name in Texts.of(fine["cluster"]).values if name}
     names, name = SeriesNames.of(fine, provenance.grain)
     ts = fine["ts"].to_numpy()
     hour, hours = ranked(ts // HOUR_US)
@@ -137,25 +110,27 @@ def _sum_fine(
     order = np.argsort(point)
     is_used = np.ones(len(order), bool)
     if len(begins_of(point[order])) < len(order) or len(firsts) > 1:
-        source = np.searchsorted(firsts, fine["file"].to_numpy(), "right")
-        order = np.lexsort((fine["position"].to_numpy(), -value, source, point))
+        file, line = fine["file"].to_numpy(), fine["line"].fill_null(0).to_numpy()
+        source = np.searchsorted(firsts, file, "right")
+        order = np.lexsort((line, file, -value, source, point))
         minute = group * MINUTES + ts % HOUR_US // MINUTE_US
         is_used = _are_used(*(each[order] for each in (point, minute, code, source)))
         if not is_used.all():
-            summed.refused[DUPLICATE] = int(np.count_nonzero(~is_used))
-            summed.surplus = [*summed.surplus, _twice(fine.take(pa.array(order[~is_used])))]
+            counted["refused", DUPLICATE] = int(np.count_nonzero(~is_used))
+            yield "surplus", _twice(fine.take(pa.array(order[~is_used])))
     points = Points(*(each[order] for each in (group, ts, code, value)))
     used = Points(*(each[is_used] for each in points))
     for attribute, number in CODES.items():
         if n := int(np.count_nonzero(used.code == number)):
-            summed.used[attribute] = n
-    summed.failed = int(np.count_nonzero(used.has_failed))
+            counted["used", attribute] = n
+    counted["failed", ""] = int(np.count_nonzero(used.has_failed))
     former, of_broker = np.divmod(groups, len(brokers))
     found = Groups.of(points, *np.divmod(of_hour[former], len(names.series)), of_broker)
     where = Where(names, partitions // len(hours), hours[partitions % len(hours)], brokers)
-    summed.reported, scraped = found.reported_by(where)
-    summed.series = found.series(where, provenance)
-    summed.minutes = sum_minutes(used, found, scraped, where)
+    reported, scraped = found.reported_by(where)
+    yield "reported", reported
+    yield SERIES.name, found.series(where, provenance)
+    yield RATE_MINUTE.name, sum_minutes(used, found, scraped, where)
 
 
 def _are_used(point: Numbers, minute: Numbers, code: Numbers, source: Numbers) -> Numbers:
@@ -182,3 +157,57 @@ def _twice(points: pa.Table) -> pa.Table:
     named = points.select(["cluster_id", "ts", "file", "line"])
     reason = pa.array([DUPLICATE] * len(points), pa.string())
     return named.append_column("raw", pa.array(texts, pa.string())).append_column("reason", reason)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What tasks do with points.
+
+    Attributes:
+        firsts: The number of the first file of each input.
+        provenance: Of the run.
+        writers: Write the files of tables, by their names; the rows of others are returned.
+        schema: Of what is returned.
+    """
+
+    firsts: Sequence[int]
+    provenance: Provenance
+    writers: Mapping[str, Writer]
+    schema: pa.Schema
+
+    def sum_points(self, batches: Batches) -> Iterator[pa.RecordBatch]:
+        """Sum up what Spark has read and divided by hour."""
+        if collected := list(batches):
+            yield from self._sum(pa.Table.from_batches(collected))
+
+    def sum_shares(
+        self, batches: Batches, shares: Sequence[Share], read: Callable[[Share], list[pa.Table]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Read shares by their numbers, and sum them up."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                if points := read(shares[number]):
+                    yield from self._sum(pa.concat_tables(points))
+
+    def _sum(self, points: pa.Table) -> Iterator[pa.RecordBatch]:
+        if not len(points):
+            return
+        for name, table in sum_hours(points, self.firsts, self.provenance):
+            if name not in self.writers:
+                yield self._returned(name, table)
+                continue
+            for written in self.writers[name](table.to_batches()):
+                named = pa.Table.from_batches([written])
+                names = pa.array([name] * len(named), pa.string())
+                yield self._returned("written", named.add_column(0, "name", names))
+
+    def _returned(self, name: str, rows: pa.Table) -> pa.RecordBatch:
+        """Return rows as one of the structs."""
+        kind = self.schema.field(name).type
+        columns = [rows[item.name].cast(item.type).combine_chunks() for item in kind]
+        struct = pa.StructArray.from_arrays(columns, fields=list(kind))
+        arrays = [
+            struct if field.name == name else pa.nulls(len(rows), field.type)
+            for field in self.schema
+        ]
+        return pa.record_batch(arrays, schema=self.schema)

@@ -1,36 +1,44 @@
 """What ``--input`` names: files of a format or offsets of a topic, and how they are read."""
 
-import io
+import csv
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
-from typing import Any, Final
+from fractions import Fraction
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from app.pipeline.errors import UsageError
+from app.pipeline.ingest.judging import Headers
 from app.pipeline.ingest.kafka_topic import SCHEME, OffsetRange, Settings, offsets_of, topic_of
-from app.pipeline.ingest.metric_map import Columns, MetricMap, columns_of
+from app.pipeline.ingest.metric_map import MetricMap, columns_of
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.prometheus import RangeQuery, Server, queries_of
-from app.pipeline.ingest.text_files import GZIP, csv_header
-from app.pipeline.ingest.tidy_rows import Headers
 from app.pipeline.options import OF_HOUR, PATTERN
 
 KAFKA: Final = "kafka-json"
 PROMETHEUS: Final = "prometheus"
 
 _LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
-_HEADER_BYTES: Final = 65_536
+_GZIP: Final = b"\x1f\x8b"
+_HEAD_BYTES: Final = 65_536
 _COLLECTED: Final = "collected"
 _HOUR_OF_NAME: Final = re.compile(rf"(?:^|/){OF_HOUR}(\d{{8}}T\d{{2}})-[^/]*$")
 _EMPTY_HOST: Final = re.compile(r"^(\w+:)///")
+_CLUSTER: Final = "cluster_id="
 _READERS: Final = 8
+_TRAILER: Final = 8
+"""The last bytes of Parquet: the size of the footer, and a mark."""
+
+_UNITS: Final = {"ms": Fraction(1_000), "us": Fraction(1), "ns": Fraction(1, 1_000)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,32 @@ FORMATS: Final[Mapping[str, Format]] = {
 }
 
 
+class RowGroup(NamedTuple):
+    """Rows of a file of Parquet.
+
+    Attributes:
+        number: Of the row group.
+        begin: The number of its first row in the file, from 1.
+        rows: How many it has.
+        oldest: Its first time, in microseconds of the epoch; null where the footer does not say.
+        newest: Its last time.
+    """
+
+    number: int
+    begin: int
+    rows: int
+    oldest: int | None
+    newest: int | None
+
+
+class Head(NamedTuple):
+    """What a file says of itself: its kind, the header of a CSV, or the footer of Parquet."""
+
+    alike: object
+    columns: Sequence[str] = ()
+    footer: pq.FileMetaData | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class InputFile:
     """A file.
@@ -70,39 +104,28 @@ class InputFile:
         number: Of the input.
         path: As Spark's readers take it: what would be a pattern is escaped.
         key: As ``_metadata.file_path`` says it.
-        cluster: The cluster id of a folder partitioned by it; '' elsewhere.
-        rows: How many its footer counts; 0 where it has none.
+        row_groups: Of Parquet.
     """
 
     number: int
     path: str
     key: str
-    cluster: str
-    rows: int
+    row_groups: Sequence[RowGroup]
 
 
 @dataclass(slots=True)
 class FileGroup:
-    """Files of one input that are read alike.
+    """Files that are read alike.
 
     Attributes:
-        first: The number of the first file of the input.
-        cluster: The cluster id of their folder; '' elsewhere.
+        head: Of the first.
+        headers: What tasks need of it.
         files: Which.
-        columns: Where the columns have headers, which is what.
-        nanos: The headers of times in nanoseconds, which Spark reads as whole numbers.
     """
 
-    first: int = 0
-    cluster: str = ""
+    head: Head
+    headers: Headers
     files: list[InputFile] = field(default_factory=list)
-    columns: Columns | None = None
-    nanos: frozenset[str] = frozenset()
-
-    @property
-    def headers(self) -> Headers:
-        """What tasks need of it."""
-        return Headers(self.columns or {}, self.nanos, self.cluster)
 
 
 @dataclass(slots=True)
@@ -114,27 +137,29 @@ class Inputs:
         names: Of the inputs, by their numbers: paths, partitions of a topic, or queries.
         groups: The files.
         unreadable: Why a file cannot be read, by its number.
-        ranges: Of the topics, with the number of the input and the servers of each.
+        ranges: Of the topics, with the servers of each.
         settings: Of the Kafka client.
-        queries: Of Prometheus' API, with the number of the input and the server of each.
+        queries: Of Prometheus' API, with the server of each.
         cut_day: The last day of which retention has removed messages of a topic; null for none.
         read: What a run over them follows from: path, size and time of change of each file,
             the offsets of topics, or what servers are asked.
         firsts: The number of the first file of each ``--input``.
-        rows: How many rows the footers of the files count; null where they have none.
+        rows: How many rows the footers of the files count; null where nobody counts.
+        ignores_broken: Whether what is broken within a file is left out: it is unreadable by then.
     """
 
     kind: str
     names: list[str] = field(default_factory=list)
     groups: list[FileGroup] = field(default_factory=list)
     unreadable: dict[int, str] = field(default_factory=dict)
-    ranges: list[tuple[int, str, OffsetRange]] = field(default_factory=list)
+    ranges: list[tuple[str, OffsetRange]] = field(default_factory=list)
     settings: Settings = field(default_factory=dict)
-    queries: list[tuple[int, Server, RangeQuery]] = field(default_factory=list)
+    queries: list[tuple[Server, RangeQuery]] = field(default_factory=list)
     cut_day: date | None = None
     read: list[Any] = field(default_factory=list)
     firsts: list[int] = field(default_factory=list)
     rows: int | None = None
+    ignores_broken: bool = False
 
 
 def topic_inputs(
@@ -155,7 +180,7 @@ def topic_inputs(
             spans, cut_day = offsets_of(topic, {**settings, "bootstrap.servers": servers})
         inputs.cut_day = max(filter(None, (inputs.cut_day, cut_day)), default=None)
         for item in spans:
-            inputs.ranges.append((len(inputs.names), servers, item))
+            inputs.ranges.append((servers, item))
             inputs.read.append(item.as_json())
             inputs.names.append(f"{SCHEME}{servers}/{topic}/{item.partition}")
     return inputs
@@ -172,7 +197,7 @@ def server_inputs(servers: Iterable[Server], rules: Rules, step_ms: int) -> Inpu
     for server in dict.fromkeys(servers):
         inputs.firsts.append(len(inputs.names))
         for query in queries_of(server, rules.since_us, rules.until_us, step_ms):
-            inputs.queries.append((len(inputs.names), server, query))
+            inputs.queries.append((server, query))
             inputs.names.append(f"{server.url} {query.name}")
             inputs.read.append([server.url, *asdict(query).values()])
     return inputs
@@ -191,13 +216,6 @@ def file_inputs(
 ) -> Inputs:
     """Find the files of a format, and their columns; only headers and footers are read.
 
-    Args:
-        session: Finds them.
-        uris: Files, folders or patterns.
-        kind: The format.
-        names: What the columns are called.
-        choose: Which of the files that are there.
-
     Raises:
         UsageError: There is none, or one lacks a column.
     """
@@ -207,23 +225,27 @@ def file_inputs(
     inputs.read = [
         (str(item.getPath()), item.getLen(), item.getModificationTime()) for item in statuses
     ]
-    head = _footer if FORMATS[kind].parquet else _header
     groups: dict[object, FileGroup] = {}
     with ThreadPoolExecutor(_READERS) as pool:
-        heads = pool.map(lambda status: _attempt(head, session, kind, status), statuses)
-        for number, (status, read) in enumerate(zip(statuses, heads, strict=True)):
-            if isinstance(read, str):
-                inputs.unreadable[number] = read
+        heads = pool.map(lambda status: _head_of(session, kind, status), statuses)
+        for number, (status, head) in enumerate(zip(statuses, heads, strict=True)):
+            if isinstance(head, str):
+                inputs.unreadable[number] = head
                 continue
-            alike, headers, nanos, rows = read
-            file = _file(number, status, rows)
-            first = max(item for item in inputs.firsts if item <= number)
-            like = (alike, first, file.cluster)
+            path = status.getPath()
+            folders = [item for item in path.toString().split("/") if item.startswith(_CLUSTER)]
+            cluster = unquote(folders[-1].removeprefix(_CLUSTER)) if folders else ""
+            like = (head.alike, cluster)
             if like not in groups:
-                columns = columns_of(headers, names, inputs.names[number]) if headers else None
-                groups[like] = FileGroup(first, file.cluster, columns=columns, nanos=nanos)
-            groups[like].files.append(file)
-            inputs.rows = None if inputs.rows is None else inputs.rows + rows
+                columns = head.columns and columns_of(head.columns, names, inputs.names[number])
+                schema = head.footer and head.footer.schema.to_arrow_schema()
+                groups[like] = FileGroup(head, Headers(columns or {}, cluster, schema))
+            escaped = PATTERN.sub(r"\\\1", path.toString())
+            key = _EMPTY_HOST.sub(r"\1/", path.toUri().toString())
+            row_groups = list(_row_groups(head.footer, groups[like].headers))
+            groups[like].files.append(InputFile(number, escaped, key, row_groups))
+            if inputs.rows is not None:
+                inputs.rows += sum(item.rows for item in row_groups)
     inputs.groups = list(groups.values())
     return inputs
 
@@ -253,12 +275,9 @@ def hour_of_name(name: str) -> datetime | None:
 
 def of_period(rules: Rules) -> Choice:
     """Leave out files whose name says an hour outside of the period."""
-
-    def choose(names: Iterable[str]) -> list[str]:
-        hours = {name: hour_of_name(name) for name in names}
-        return [name for name, hour in hours.items() if hour is None or rules.has_hour(hour)]
-
-    return choose
+    return lambda names: [
+        name for name in names if (hour := hour_of_name(name)) is None or rules.has_hour(hour)
+    ]
 
 
 def of_newest_hour(now: datetime) -> Choice:
@@ -272,54 +291,85 @@ def of_newest_hour(now: datetime) -> Choice:
     return choose
 
 
-Head = tuple[object, Sequence[str], frozenset[str], int]
-"""What is the same for files that are read alike; headers, those of nanoseconds, rows."""
-
-
-def _attempt(head: Any, session: SparkSession, kind: str, status: Any) -> Head | str:
-    """Return what the head of a file says, or why it cannot be read."""
+def _head_of(session: SparkSession, kind: str, status: Any) -> Head | str:
+    """Return what the head of a file says, or its foot, or why it cannot be read."""
+    size = status.getLen()
     try:
-        read: Head = head(session, kind, status)
+        if not FORMATS[kind].parquet:
+            begin = _bytes(session, status, 0, min(size, _HEAD_BYTES))
+            return _head(kind, begin, is_gzip=status.getPath().getName().endswith(".gz"))
+        end = _bytes(session, status, max(size - _HEAD_BYTES, 0), size)
+        footer_bytes = int.from_bytes(end[-_TRAILER:-4], "little") + _TRAILER
+        if len(end) < footer_bytes <= size:
+            end = _bytes(session, status, size - footer_bytes, size)
+        return _foot(pq.read_metadata(pa.BufferReader(end)))
     except Py4JJavaError as error:
         return str(error.java_exception.getMessage())
-    except (EOFError, ValueError, zlib.error) as error:
+    except (EOFError, ValueError, zlib.error, csv.Error, OSError, pa.ArrowException) as error:
         return str(error)
-    return read
 
 
-def _footer(session: SparkSession, _kind: str, status: Any) -> Head:
-    parquet, hadoop = _jvm(session).org.apache.parquet.hadoop, _hadoop(session)
-    file = parquet.util.HadoopInputFile.fromStatus(status, hadoop)
-    reader = parquet.ParquetFileReader.open(file)
-    try:
-        schema, rows = reader.getFileMetaData().getSchema(), int(reader.getRecordCount())
-    finally:
-        reader.close()
-    text = str(schema)
-    headers = [schema.getFieldName(number) for number in range(schema.getFieldCount())]
-    nanos = frozenset(header for header in headers if f" {header} (TIMESTAMP(NANOS" in text)
-    return text, headers, nanos, rows
-
-
-def _header(session: SparkSession, kind: str, status: Any) -> Head:
-    """Read the beginning: what is broken from there on is not even tried."""
-    with_lines = kind in ("vm-jsonl", "adapter-json")
-    if not status.getLen() and not with_lines:
-        message = "the file is empty"
-        raise ValueError(message)
-    if kind != "csv":
-        return kind, (), frozenset(), 0
+def _bytes(session: SparkSession, status: Any, begin: int, end: int) -> bytes:
     path = status.getPath()
     stream = path.getFileSystem(_hadoop(session)).open(path)
     try:
-        size = min(_HEADER_BYTES, status.getLen())
-        begin = bytes(_jvm(session).org.apache.commons.io.IOUtils.toByteArray(stream, size))
+        stream.seek(begin)
+        return bytes(_jvm(session).org.apache.commons.io.IOUtils.toByteArray(stream, end - begin))
     finally:
         stream.close()
-    if begin.startswith(GZIP):
+
+
+def _foot(footer: pq.FileMetaData) -> Head:
+    schema = footer.schema.to_arrow_schema().remove_metadata()
+    kinds = tuple(footer.schema.column(at).physical_type for at in range(footer.num_columns))
+    return Head((str(schema), kinds), schema.names, footer)
+
+
+def _row_groups(footer: pq.FileMetaData | None, headers: Headers) -> Iterator[RowGroup]:
+    """Yield what a footer says of rows, and of their times where these are timestamps."""
+    if footer is None or headers.schema is None:
+        return
+    paths = [footer.schema.column(at).path for at in range(footer.num_columns)]
+    ts, unit, begin = headers.columns["ts"], None, 1
+    if ts in paths and pa.types.is_timestamp(kind := headers.schema.field(ts).type):
+        unit = _UNITS.get(kind.unit)
+    for number in range(footer.num_row_groups):
+        stated, times = footer.row_group(number), [None, None]
+        statistics = stated.column(paths.index(ts)).statistics if unit else None
+        if statistics is not None and statistics.has_min_max:
+            times = [raw * unit // 1 for raw in (statistics.min_raw, statistics.max_raw)]
+        yield RowGroup(number, begin, stated.num_rows, *times)
+        begin += stated.num_rows
+
+
+def _head(kind: str, begin: bytes, *, is_gzip: bool) -> Head:
+    """Read the beginning: what is broken from there on is not even tried.
+
+    Raises:
+        ValueError: It has none that can be read.
+    """
+    if not begin and kind not in ("vm-jsonl", "adapter-json"):
+        message = "the file is empty"
+        raise ValueError(message)
+    if begin.startswith(_GZIP):
+        if not is_gzip:
+            message = "it is compressed by gzip, and its name does not end in .gz"
+            raise ValueError(message)
         begin = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(begin)
-    headers = csv_header(io.BytesIO(begin))
-    return tuple(headers), headers, frozenset(), 0
+    if kind != "csv":
+        return Head(kind)
+    lines = re.split(r"\r\n?|\n", begin.decode("utf-8-sig", "surrogateescape"))
+    text = next((line for line in lines if line.strip()), "")
+    cells = next(csv.reader([text], strict=True, delimiter=delimiter_of(text)), [])
+    if not cells or not all(name.isprintable() for name in cells):
+        message = "no header"
+        raise ValueError(message)
+    return Head(text, cells)
+
+
+def delimiter_of(header: str) -> str:
+    """Return what separates the cells: a tab in the header says that tabs do."""
+    return "\t" if "\t" in header else ","
 
 
 def _files_of(session: SparkSession, uri: str, kind: str) -> Iterator[Any]:
@@ -378,18 +428,6 @@ def _inner(session: SparkSession, system: Any, folder: Any, kind: str) -> Any:
         below = _jvm(session).org.apache.hadoop.fs.Path(folder, name)
         folder = below if system.exists(below) else folder
     return folder
-
-
-def _file(number: int, status: Any, rows: int) -> InputFile:
-    path = status.getPath()
-    named = [item for item in path.toString().split("/") if item.startswith("cluster_id=")]
-    return InputFile(
-        number=number,
-        path=PATTERN.sub(r"\\\1", path.toString()),
-        key=_EMPTY_HOST.sub(r"\1/", path.toUri().toString()),
-        cluster=unquote(named[-1].removeprefix("cluster_id=")) if named else "",
-        rows=rows,
-    )
 
 
 def _name(status: Any) -> str:

@@ -1,117 +1,162 @@
-"""What the tasks of readers do: they parse what they get, and judge it.
+"""What the tasks of readers do: they make rows of what they read, and judge them.
 
 Workers have numpy and pyarrow, and not what the driver needs beside them.
 """
 
-import gzip
-import io
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from typing import BinaryIO, Final, cast
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from app.pipeline.ingest.metric_map import Columns, MetricMap
-from app.pipeline.ingest.points import Rules, judge, without_dictionaries
-from app.pipeline.ingest.rows import UNREADABLE, Rows
-from app.pipeline.ingest.text_files import (
-    GZIP,
-    SeriesLabels,
-    read_adapter_lines,
-    read_csv,
-    read_export_lines,
-    read_query_range,
-)
-from app.pipeline.ingest.texts import Texts
-from app.pipeline.ingest.tidy_rows import Headers, judge_rows, times_of
+from app.pipeline.ingest.labels import SeriesLabels
+from app.pipeline.ingest.metric_map import Columns
+from app.pipeline.ingest.points import LABELS, Rows, Rules, judge, without_dictionaries
+from app.pipeline.ingest.texts import Texts, decoded, numbers_of, time_of
+from app.pipeline.usage.measures import Numbers
 
 Batches = Iterable[pa.RecordBatch]
 
-_STREAMS: Final[Mapping[str, Callable[..., Iterator[pa.RecordBatch]]]] = {
-    "prom-json": read_query_range,
-    "vm-jsonl": read_export_lines,
-    "adapter-json": read_adapter_lines,
+_FIELDS: Final = {
+    name: {"cluster": "cluster_id", "broker": "broker_id"}.get(name, name) for name in LABELS
 }
+"""A label to the field that holds it."""
 
 
-def judge_batches(batches: Batches, *, rules: Rules) -> Iterator[pa.RecordBatch]:
-    """Judge batches of the columns of ``ROWS_DDL``."""
-    for batch in batches:
-        texts = batch.column("text")
-        points = judge(pa.Table.from_batches([batch]), rules, lambda at: texts.take(pa.array(at)))  # noqa: B023 - called at once
-        yield from without_dictionaries(points).to_batches()
+class Headers(NamedTuple):
+    """Which header is what, in files that are read alike.
 
-
-def judge_tidy(
-    batches: Batches, *, headers: Headers, rules: Rules, numbers: Mapping[str, int]
-) -> Iterator[pa.RecordBatch]:
-    """Judge batches of the headers, each row's path, and its number in the file.
-
-    Args:
-        batches: Of Parquet.
-        headers: Say which column is what.
-        rules: How.
-        numbers: Of the files, by their paths.
+    Attributes:
+        columns: A field of a point to its header.
+        cluster: The cluster id of points that have no field of it.
+        schema: Of Parquet.
     """
-    for batch in batches:
-        rows = pa.Table.from_batches([batch]).rename_columns([*headers.read, "file", "row"])
-        files = Texts.of(rows["file"]).look_up(lambda path: numbers[f"{path}"], np.int64)
-        positions = rows["row"].to_numpy()
-        found = judge_rows(rows.select(headers.read), headers, rules, files, positions)
-        yield from without_dictionaries(found).to_batches()
+
+    columns: Columns
+    cluster: str
+    schema: pa.Schema | None
+
+    @property
+    def read(self) -> list[str]:
+        """The headers that are read, in the order of the texts of rows."""
+        return sorted({header for header in self.columns.values() if header is not None})
 
 
-def read_times(batches: Batches, *, headers: Headers) -> Iterator[pa.RecordBatch]:
-    """Read batches of times alone: the column ``ts`` of ``POINTS_DDL``."""
-    for batch in batches:
-        rows = pa.Table.from_batches([batch]).rename_columns([f"{headers.columns['ts']}"])
-        yield from pa.table({"ts": times_of(rows, headers)}).to_batches()
-
-
-def judge_files(
+def judge_lines(
     batches: Batches,
     *,
-    kind: str,
-    numbers: Mapping[str, int],
-    columns: Columns | None,
+    find: Callable[[pa.Table, SeriesLabels], Rows],
     rules: Rules,
-) -> Iterator[pa.RecordBatch]:
-    """Judge the points of whole files: records and documents span any split of them.
-
-    Args:
-        batches: Path and content of each file.
-        kind: The format.
-        numbers: Of the files, by their paths.
-        columns: Which column is what, in a CSV.
-        rules: How.
-    """
-    parsed = _parse_files(batches, kind=kind, numbers=numbers, columns=columns, names=rules.map)
-    return judge_batches(parsed, rules=rules)
-
-
-def _parse_files(
-    batches: Iterable[pa.RecordBatch],
-    *,
-    kind: str,
     numbers: Mapping[str, int],
-    columns: Columns | None,
-    names: MetricMap,
 ) -> Iterator[pa.RecordBatch]:
-    read: Callable[[BinaryIO, Rows], Iterator[pa.RecordBatch]] = (
-        partial(_STREAMS[kind], names=SeriesLabels(names))
-        if columns is None
-        else partial(read_csv, columns=columns)
-    )
+    """Judge batches of source, line, text, and what ``find`` makes rows of."""
+    labels = SeriesLabels(rules.map)
     for batch in batches:
-        for path, item in zip(batch.column(0).to_pylist(), batch.column(1), strict=True):
-            content = item.as_py()
-            rows, stream = Rows(numbers[path]), cast("BinaryIO", io.BytesIO(content))
-            if content.startswith(GZIP):
-                stream = cast("BinaryIO", gzip.GzipFile(fileobj=stream))
-            try:
-                yield from read(stream, rows)
-            except (OSError, EOFError, zlib.error) as error:
-                rows.reject(0, UNREADABLE, str(error))
-            yield from rows.batches(last=True)
+        lines = _numbered(pa.Table.from_batches([batch]), numbers)
+        yield from without_dictionaries(judge(find(lines, labels), rules)).to_batches()
+
+
+def judge_columns(
+    batches: Batches, *, headers: Headers, rules: Rules, numbers: Mapping[str, int]
+) -> Iterator[pa.RecordBatch]:
+    """Judge batches of source, line, text and the columns of the headers, as ``judge_rows``."""
+    for batch in batches:
+        read = pa.Table.from_batches([batch])
+        read = _numbered(read.rename_columns([*read.column_names[:3], *headers.read]), numbers)
+        yield from without_dictionaries(judge_rows(read, headers, rules)).to_batches()
+
+
+def _numbered(read: pa.Table, numbers: Mapping[str, int]) -> pa.Table:
+    files = Texts.of(read.column(0)).look_up(lambda source: numbers[f"{source}"], np.int32)
+    return read.set_column(0, "file", pa.array(files))
+
+
+def judge_rows(read: pa.Table, headers: Headers, rules: Rules) -> pa.Table:
+    """Judge rows of files that are read alike.
+
+    ``read`` has the columns file, line and text (null where it is made of the others), and then
+    those of the headers.
+
+    Returns:
+        As ``judge``.
+    """
+    (file, line, text), columns = read.columns[:3], read.select(range(3, read.num_columns))
+
+    def column(field: str) -> pa.ChunkedArray | None:
+        header = headers.columns.get(field)
+        return None if header is None else columns[header]
+
+    def texts(at: Numbers, _: Numbers) -> Sequence[str]:
+        if text.null_count:
+            return _objects(columns.take(pa.array(at)))
+        return decoded(text.take(pa.array(at)))
+
+    value = column("value")
+    found = {
+        "file": file,
+        "line": line,
+        "ts": times_of(columns, headers),
+        "value": pa.nulls(len(read), pa.float64()) if value is None else numbers_of(value),
+    }
+    for name, field in _FIELDS.items():
+        if (values := column(field)) is not None:
+            found[name] = values
+    if "cluster" not in found:
+        found["cluster"] = Texts.same(headers.cluster, len(read)).array()
+    return judge((pa.table(found), texts), rules)
+
+
+def times_of(read: pa.Table, headers: Headers) -> pa.Array:
+    """Return the times of rows in microseconds of the epoch; without a zone a time is UTC."""
+    header = headers.columns.get("ts")
+    if header is None:
+        return pa.nulls(len(read), pa.int64())
+    column = read[header]
+    kind = column.type
+    if pa.types.is_integer(kind) and headers.schema is not None:
+        # Spark has no type for nanoseconds: they are whole numbers.
+        kind = headers.schema.field(header).type
+    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+        return pc.divide(column.cast(pa.int64()), 1_000)
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
+    return Texts.of(column).read(time_of, pa.int64())
+
+
+def _objects(rows: pa.Table) -> list[str]:
+    """Return rows as objects of JSON."""
+    columns = [_plain(column) for column in rows.columns]
+    return [
+        json.dumps(
+            dict(zip(rows.column_names, row, strict=True)),
+            ensure_ascii=False,
+            separators=(",", ":"),
+        )
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    return [_as_json(value) for value in column.to_pylist()]
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value as Spark writes it into JSON."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, datetime):
+        zone = "Z" if value.tzinfo else ""
+        return f"{value.replace(tzinfo=None).isoformat(timespec='milliseconds')}{zone}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"inf": "Infinity", "-inf": "-Infinity"}.get(str(value), "NaN")
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)

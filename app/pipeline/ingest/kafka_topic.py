@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,15 +14,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.rows import ROWS_DDL, Rows
-from app.pipeline.ingest.text_files import SeriesLabels, add_adapter_message
 from app.pipeline.options import read_file
 
 SCHEME: Final = "kafka://"
 _REQUEST_S: Final = 15.0
 _SILENCE_S: Final = 60.0
 _RANGE: Final = 500_000
+_BATCH: Final = 20_000
 _NUMBERS: Final = ("partition", "from", "to")
 
 Settings = Mapping[str, str]
@@ -123,46 +122,33 @@ def cut(span: OffsetRange) -> Iterator[OffsetRange]:
 
 def read_topics(
     session: SparkSession,
-    ranges: Iterable[tuple[int, str, OffsetRange]],
+    ranges: Iterable[tuple[str, OffsetRange]],
     settings: Settings,
-    names: MetricMap,
 ) -> DataFrame:
-    """Return the messages of ranges: the columns of ``ROWS_DDL``; a line is an offset.
+    """Return the messages of ranges: source, line (the offset) and text.
 
     Options belong to Spark's plans, so the settings, which hold passwords, are in the class.
-
-    Args:
-        session: Has the data source from then on.
-        ranges: The number of the input, its servers, the offsets.
-        settings: Of the Kafka client.
-        names: Which label is what.
 
     Raises:
         InfrastructureError: While it is read: the brokers stop to answer.
     """
-    partitions = [
-        InputPartition((number, servers, item))
-        for number, servers, span in ranges
-        for item in cut(span)
-    ]
+    partitions = [InputPartition((servers, item)) for servers, span in ranges for item in cut(span)]
 
     class KafkaTopics(DataSource):
         def schema(self) -> str:
-            return ROWS_DDL
+            return "source string, line bigint, text string"
 
         def reader(self, schema: StructType) -> DataSourceReader:
             del schema
-            return _TopicReader(partitions, settings, names)
+            return _TopicReader(partitions, settings)
 
     session.dataSource.register(KafkaTopics)
     return session.read.format(KafkaTopics.name()).load()
 
 
 class _TopicReader(DataSourceReader):
-    def __init__(
-        self, partitions: Sequence[InputPartition], settings: Settings, names: MetricMap
-    ) -> None:
-        self._partitions, self._settings, self._names = partitions, settings, names
+    def __init__(self, partitions: Sequence[InputPartition], settings: Settings) -> None:
+        self._partitions, self._settings = partitions, settings
 
     def partitions(self) -> Sequence[InputPartition]:
         # Of none Spark makes one of its own, which is not the same in all of its releases.
@@ -171,18 +157,23 @@ class _TopicReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:
             return
-        number, servers, span = partition.value
+        servers, span = partition.value
         settings = {**self._settings, "bootstrap.servers": servers}
-        rows, consumer = Rows(number, span.first), _consumer(settings)
-        labels = SeriesLabels(self._names)
+        consumer = _consumer(settings)
+        source = f"{SCHEME}{servers}/{span.topic}/{span.partition}"
         try:
             consumer.assign([TopicPartition(span.topic, span.partition, span.first)])
-            for message in _messages(consumer, span, settings):
-                add_adapter_message(message.offset(), message.value() or b"", rows, labels)
-                yield from rows.batches()
+            messages = _messages(consumer, span, settings)
+            while found := [(each.offset(), each.value()) for each in islice(messages, _BATCH)]:
+                offsets, values = zip(*found, strict=True)
+                # What is no UTF-8 stays as it is.
+                texts = pa.array(values, pa.binary()).view(pa.string())
+                sources = pa.array([source] * len(found))
+                yield pa.record_batch(
+                    [sources, pa.array(offsets), texts], ["source", "line", "text"]
+                )
         finally:
             consumer.close()
-        yield from rows.batches(last=True)
 
 
 def _messages(consumer: Consumer, span: OffsetRange, settings: Settings) -> Iterator[Message]:

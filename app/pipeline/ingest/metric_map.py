@@ -91,43 +91,32 @@ class MetricMap:
 
     def _problem(self) -> str | None:
         names = (*COLUMNS, OPTIONAL)
-        if not isinstance(self.columns, dict) or not all(
+        are_columns = isinstance(self.columns, dict) and all(
             name in names and (header is None or isinstance(header, str))
             for name, header in self.columns.items()
-        ):
-            return f"`columns` must map some of {', '.join(names)} to a header or null."
-        if not isinstance(self.instances, dict) or not all(
+        )
+        are_ids = isinstance(self.instances, dict) and all(
             type(broker_id) is int for broker_id in self.instances.values()
-        ):
-            return "`instances` must map the value of a label to a broker id, a whole number."
-        if self.urlencoded not in (True, False, None):
-            return "`urlencoded` must be true or false."
-        if self.grain not in GRAINS:
-            return f"`grain` must be one of {', '.join(GRAINS)}."
-        if not isinstance(self.none, list | tuple) or not all(
+        )
+        are_texts = isinstance(self.none, list | tuple) and all(
             isinstance(value, str) for value in self.none
-        ):
-            return '`none` must list the texts that stand for no name, such as "" or unknown.'
-        return None
+        )
+        claims = {
+            f"`columns` must map some of {', '.join(names)} to a header or null.": are_columns,
+            "`instances` must map the value of a label to a broker id, a whole number.": are_ids,
+            "`urlencoded` must be true or false.": self.urlencoded in (True, False, None),
+            f"`grain` must be one of {', '.join(GRAINS)}.": self.grain in GRAINS,
+            '`none` must list the texts that stand for no name, such as "" or unknown.': are_texts,
+        }
+        return next((sentence for sentence, is_so in claims.items() if not is_so), None)
 
 
 Columns = Mapping[str, str | None]
-"""A field of a point (``FIELDS``) to the header of its column; null where there is none."""
-
-FIELDS: Final = (
-    *("ts", "value", "cluster_id", "broker_id", "instance", "metric", "resource", "user"),
-    "client_id",
-)
-"""Time and value, then what ``Labels`` holds, in its order."""
+"""Time, value or label of a point to the header of its column; null where there is none."""
 
 
 def columns_of(headers: Sequence[str], metric_map: MetricMap, where: str) -> Columns:
     """Find the columns of a file.
-
-    Args:
-        headers: What the file has.
-        metric_map: The map; a column that it does not name has its own name, however it is spelled.
-        where: The file, for the message.
 
     Raises:
         UsageError: A column is missing.

@@ -196,14 +196,7 @@ class Groups(NamedTuple):
 
 
 def sum_minutes(used: Points, groups: Groups, scraped: Numbers, where: Where) -> pa.Table:
-    """Return the columns of ``RATE_MINUTE``.
-
-    Args:
-        used: The points that count.
-        groups: What is counted of their groups.
-        scraped: The minutes in which the broker of each group was scraped.
-        where: Of the groups.
-    """
+    """Return the columns of ``RATE_MINUTE``."""
     has_minute = used.has_minute
     group, minute = used.group[has_minute], used.minute[has_minute]
     value, is_rate = used.value[has_minute], used.code[has_minute] == CODES[RATE]

@@ -1,6 +1,6 @@
 """Points of metrics, judged one by one: what each is of, or why it cannot be used."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -19,38 +19,47 @@ from app.domain.broker_metrics import (
     user_of_tag,
 )
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.rows import END_US, FIRST_US, UNPARSABLE, number_of
-from app.pipeline.ingest.texts import Texts, pairs
+from app.pipeline.ingest.texts import END_US, FIRST_US, Texts, number_of, pairs
 from app.pipeline.usage.measures import Numbers
 
 LEFT_OUT: Final = "left-out"
 """The problem of points that are no input: ``--from`` and ``--to`` leave them out, or they are of a
 metric that says nothing of a rate."""
 
+UNREADABLE: Final = "unreadable-file"
+UNPARSABLE: Final = "unparsable"
 UNKNOWN_METRIC: Final = "unknown-metric"
 MISSING_BROKER: Final = "missing-broker"
 UNDECODABLE: Final = "undecodable-name"
 UNNAMED: Final = "unknown"
 """The cluster id of points that name no cluster, where ``--cluster`` names none either."""
 
+Rows = tuple[pa.Table, Callable[[Numbers, Numbers], Sequence[str]]]
+"""Points as their input has them, and what returns the texts of some by their numbers.
+
+The columns are file (the number of the input), line (where the point stands in it, null where
+nobody counts), ts (microseconds of the epoch, null where no time can be read), value (null where no
+number can be read), some of ``LABELS``, of any type, and maybe problem, which is ``UNREADABLE`` or
+null. Where the second array is true, a text may be that of the labels alone,
+which many points share.
+"""
+
 POINTS_DDL: Final = """
-    file int, line bigint, position bigint, cluster string, cluster_id string, ts bigint,
-    broker_id int, key string, attribute string, user string, client_id string, value double,
-    problem string, text string"""
-"""The columns of a point. ``position`` is its number in all inputs, in order, ``ts`` microseconds
-of the epoch, ``cluster`` what the input names; ``value`` is null where an idle throttle time says
-nothing. One with a ``problem``, the reason of its quarantine, has ``text`` instead of names."""
+    file int, line bigint, cluster string, cluster_id string, ts bigint, broker_id int, key string,
+    attribute string, user string, client_id string, value double, problem string, text string"""
+"""The columns of a point. ``ts`` are microseconds of the epoch, ``cluster`` is what the input
+names; ``value`` is null where an idle throttle time says nothing. One with a ``problem``, the
+reason of its quarantine, has ``text`` instead of names."""
 
 LARGEST: Final = 9e12
 """From here on 10^-6 units of a value do not fit 64 bits."""
 
 LABELS: Final = ("cluster", "broker", "instance", "metric", "resource", "user", "client_id")
-"""The columns of ``ROWS_DDL`` that name a series."""
+"""The columns that name a series."""
 
 _HOUR_US: Final = 3_600_000_000
 _LONGEST_TEXT: Final = 4096
 _LARGEST_BROKER: Final = 2**31 - 1
-_POSITIONS_OF_FILE: Final = 2**44
 _MAY_BE_NONE: Final = ("user", "client_id", "resource", "cluster")
 _OF_SERIES: Final = (UNKNOWN_METRIC, MISSING_BROKER, UNDECODABLE)
 
@@ -86,18 +95,13 @@ class Rules:
         )
 
 
-def judge(rows: pa.Table, rules: Rules, texts: Callable[[Numbers], pa.Array]) -> pa.Table:
+def judge(points: Rows, rules: Rules) -> pa.Table:
     """Judge points one by one: what each is of, or why it cannot be used.
-
-    Args:
-        rows: The columns of ``ROWS_DDL`` but ``text``; the labels may have any type, and may be
-            missing, as ``problem`` may.
-        rules: How.
-        texts: Returns the texts of some rows, by their numbers: of those that cannot be used.
 
     Returns:
         The columns of ``POINTS_DDL``, in its order; texts but the last as dictionaries.
     """
+    rows, texts_of = points
     labels = {name: _label(rows, name, rules.map) for name in LABELS}
     key, attribute = _metrics(labels["metric"], labels["resource"])
     is_up = attribute.equals(UP)
@@ -122,6 +126,7 @@ def judge(rows: pa.Table, rules: Rules, texts: Callable[[Numbers], pa.Array]) ->
     # Source: ``Avg.measure``.
     claims = {
         LEFT_OUT: outside,
+        UNREADABLE: _label(rows, "problem", rules.map).equals(UNREADABLE),
         UNPARSABLE: ~has_ts | ~has_value,
         UNKNOWN_METRIC: attribute.is_none(),
         MISSING_BROKER: ~has_broker,
@@ -131,17 +136,15 @@ def judge(rows: pa.Table, rules: Rules, texts: Callable[[Numbers], pa.Array]) ->
         "too-large": value >= LARGEST,
         "negative": (value < 0) & (is_rate | is_throttle),
     }
-    problem = _first(claims, Texts.of(rows["problem"]) if "problem" in rows.column_names else None)
+    problem = _first(claims)
     is_bad = ~problem.is_none()
     own = labels["cluster"].map(lambda name: name or UNNAMED)
     own = Texts(own.codes, [UNNAMED if name is None else name for name in own.values]).distinct()
     if rules.cluster is not None:
         own = Texts.same(rules.cluster, len(rows))
-    position = rows["file"].cast(pa.int64()).to_numpy() * _POSITIONS_OF_FILE
     columns = {
         "file": rows["file"],
         "line": rows["line"],
-        "position": position + rows["position"].to_numpy(),
         "cluster": labels["cluster"].array(is_bad),
         "cluster_id": own.array(),
         "ts": pa.array(ts, mask=None if has_ts.all() else ~has_ts),
@@ -151,7 +154,7 @@ def judge(rows: pa.Table, rules: Rules, texts: Callable[[Numbers], pa.Array]) ->
         **{name: found.array(is_bad) for name, found in names.items()},
         "value": pa.array(value, mask=is_bad | is_nan),
         "problem": problem.array(),
-        "text": _texts_of(problem, rows, texts),
+        "text": _texts(problem, texts_of),
     }
     return pa.table(columns)
 
@@ -225,31 +228,19 @@ def _numbers(column: pa.ChunkedArray, nothing: float) -> tuple[Numbers, Numbers]
     return filled.to_numpy(), has_value
 
 
-def _first(claims: Mapping[str, Numbers], earlier: Texts | None) -> Texts:
+def _first(claims: Mapping[str, Numbers]) -> Texts:
     """Return the first problem of each row, none where it is fine."""
-    values: list[str | None] = [None, *claims]
     codes = np.zeros(len(claims[LEFT_OUT]), np.int64)
-    for number, claim in reversed([*enumerate(claims.values(), 1)][1:]):
+    for number, claim in reversed([*enumerate(claims.values(), 1)]):
         codes[claim] = number
-    if earlier is not None:
-        was = earlier.look_up(bool, bool)
-        codes[was] = earlier.codes[was] + len(values)
-        values += earlier.values
-    codes[claims[LEFT_OUT]] = 1
-    return Texts(codes, values).distinct()
+    return Texts(codes, [None, *claims]).distinct()
 
 
-def _texts_of(problem: Texts, rows: pa.Table, texts: Callable[[Numbers], pa.Array]) -> pa.Array:
+def _texts(problem: Texts, texts_of: Callable[[Numbers, Numbers], Sequence[str]]) -> pa.Array:
     """Return the texts of the points that are quarantined."""
     at = np.flatnonzero(problem.look_up(lambda reason: reason not in {None, LEFT_OUT}, bool))
-    if not len(at):
-        return pa.nulls(len(rows), pa.string())
-    found = texts(at)
-    if "series" in rows.column_names:
-        series = rows["series"].take(at).combine_chunks()
+    texts = np.full(len(problem.codes), None)
+    if len(at):
         of_series = problem.look_up(lambda reason: reason in _OF_SERIES, bool)[at]
-        found = pc.if_else(pc.and_(of_series, series.is_valid()), series, found)
-    positions = np.full(len(rows), -1)
-    positions[at] = np.arange(len(at))
-    cut = pc.utf8_slice_codeunits(found, 0, _LONGEST_TEXT)
-    return cut.take(pa.array(positions, mask=positions < 0))
+        texts[at] = [text[:_LONGEST_TEXT] for text in texts_of(at, of_series)]
+    return pa.array(texts, pa.string())

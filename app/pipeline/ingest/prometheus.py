@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
@@ -23,9 +23,6 @@ from pyspark.sql.types import StructType
 
 from app.domain.broker_metrics import UP, is_quota_metric
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.rows import ROWS_DDL, Rows
-from app.pipeline.ingest.text_files import SeriesLabels, read_answer
 from app.pipeline.options import read_file
 
 MOST_POINTS: Final = 11_000
@@ -209,54 +206,40 @@ def _any_of(names: Sequence[str]) -> str:
 
 
 def read_prometheus(
-    session: SparkSession,
-    queries: Sequence[tuple[int, Server, RangeQuery]],
-    names: MetricMap,
+    session: SparkSession, queries: Sequence[tuple[Server, RangeQuery]]
 ) -> DataFrame:
-    """Return the points of queries: the columns of ``ROWS_DDL``; a line is a series of an answer.
+    """Return the answers to queries: source, and text.
 
     Options belong to Spark's plans, so the servers, which have credentials, are in the class.
-
-    Args:
-        session: Has the data source from then on.
-        queries: The number of the input, its server, the query.
-        names: Which label is what.
 
     Raises:
         InfrastructureError: While it is read: a server stops to answer, or refuses a query.
     """
-    servers = list(dict.fromkeys(server.url for _, server, _ in queries))
-    by_url = {server.url: server for _, server, _ in queries}
-    partitions = [
-        InputPartition((number, servers.index(server.url), query))
-        for number, server, query in queries
-    ]
-    ordered = [by_url[url] for url in servers]
+    servers = {server.url: server for server, _ in queries}
+    partitions = [InputPartition((server.url, query)) for server, query in queries]
 
     class PrometheusServers(DataSource):
         def schema(self) -> str:
-            return ROWS_DDL
+            return "source string, text string"
 
         def reader(self, schema: StructType) -> DataSourceReader:
             del schema
-            return _RangeReader(partitions, ordered, names)
+            return _RangeReader(partitions, servers)
 
     session.dataSource.register(PrometheusServers)
     return session.read.format(PrometheusServers.name()).load()
 
 
 class _RangeReader(DataSourceReader):
-    def __init__(
-        self, partitions: Sequence[InputPartition], servers: Sequence[Server], names: MetricMap
-    ) -> None:
-        self._partitions, self._servers, self._names = partitions, servers, names
+    def __init__(self, partitions: Sequence[InputPartition], servers: Mapping[str, Server]) -> None:
+        self._partitions, self._servers = partitions, servers
 
     def partitions(self) -> Sequence[InputPartition]:
         return self._partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        number, of_server, query = partition.value
-        server, rows = self._servers[of_server], Rows(number)
+        url, query = partition.value
+        server = self._servers[url]
         asked = {
             "query": query.expression,
             "start": f"{query.start_ms / 1_000}",
@@ -271,8 +254,8 @@ class _RangeReader(DataSourceReader):
         if answer.get("isPartial"):
             message = f"{server.url} answers {query.name} incompletely: a node of it is missing."
             raise InfrastructureError(message)
-        yield from read_answer(answer, rows, SeriesLabels(self._names))
-        yield from rows.batches(last=True)
+        source, text = (pa.array([each]) for each in (f"{url} {query.name}", json.dumps(answer)))
+        yield pa.record_batch([source, text], ["source", "text"])
 
 
 def _client(server: Server) -> httpx.Client:
@@ -281,41 +264,35 @@ def _client(server: Server) -> httpx.Client:
     return httpx.Client(headers=headers, timeout=_TIMEOUT_S, trust_env=False)
 
 
-class _Refusal(NamedTuple):
-    """What a server answers in place of data, and when to ask again; null where it is final."""
-
-    error: InfrastructureError | UsageError
-    again_after_s: float | None = None
-
-
 def _ask(client: httpx.Client, server: Server, path: str, query: Mapping[str, str]) -> Any:
     """Return the JSON of an answer; what may pass is asked for again."""
-    for pause_s in _PAUSES_S:
-        answer = _attempt(client, server, path, query)
-        if not isinstance(answer, _Refusal):
-            return answer
-        if answer.again_after_s is None:
-            raise answer.error
-        time.sleep(max(pause_s, answer.again_after_s))
-    answer = _attempt(client, server, path, query)
-    if isinstance(answer, _Refusal):
-        raise answer.error
-    return answer
+    pauses = iter(_PAUSES_S)
+    while True:
+        failure: InfrastructureError | UsageError
+        wait_s: float | None = 0.0
+        try:
+            response = client.get(f"{server.url}/api/v1/{path}", params=query)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            failure = InfrastructureError(f"{server.url} cannot be reached ({error}).")
+        else:
+            if response.status_code == HTTPStatus.OK:
+                return _data_of(response, server)
+            failure, wait_s = _error_of(response, server), _pause_of(response)
+        pause_s = next(pauses, None)
+        if pause_s is None or wait_s is None:
+            raise failure
+        time.sleep(max(pause_s, wait_s))
 
 
-def _attempt(client: httpx.Client, server: Server, path: str, query: Mapping[str, str]) -> Any:
-    try:
-        response = client.get(f"{server.url}/api/v1/{path}", params=query)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        return _Refusal(InfrastructureError(f"{server.url} cannot be reached ({error})."), 0.0)
-    if response.status_code != HTTPStatus.OK:
-        return _Refusal(_error_of(response, server), _pause_of(response))
+def _data_of(response: httpx.Response, server: Server) -> Any:
     try:
         document = response.json()
         has_data = document["status"] == "success" and "data" in document
     except (ValueError, RecursionError, TypeError, KeyError):
         has_data = False
-    return document if has_data else _Refusal(_no_answer(server))
+    if not has_data:
+        raise _no_answer(server)
+    return document
 
 
 def _pause_of(response: httpx.Response) -> float | None:

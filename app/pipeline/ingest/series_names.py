@@ -5,6 +5,8 @@ from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as sf
 
 from app.pipeline.errors import UsageError
 from app.pipeline.hashes import hash_numbers, hash_texts
@@ -86,3 +88,9 @@ class SeriesNames:
                 "one of them out of the input."
             )
             raise UsageError(message)
+
+
+def series_id(grain: str) -> Column:
+    """Return the hash of cluster, key, names and grain; each text is hashed once."""
+    names = "xxhash64(cluster_id, key), xxhash64(user), xxhash64(client_id)"
+    return sf.expr(f"xxhash64({names}, xxhash64('{grain}'))")

@@ -15,13 +15,13 @@ from pyspark.sql.types import StructType
 from app.pipeline.folder_writer import WRITTEN, Staging
 from app.pipeline.ingest.checks import Tally
 from app.pipeline.ingest.files_at_hand import read_share, shares_of
+from app.pipeline.ingest.hours import Task
 from app.pipeline.ingest.inputs import Inputs
 from app.pipeline.ingest.minutes import ATTRIBUTES, HOUR_US, Provenance
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points, unreadable_points
-from app.pipeline.ingest.summing import Task
-from app.pipeline.lake import Lake, schema_of
-from app.pipeline.tables import RATE_MINUTE, SERIES
+from app.pipeline.lake import Lake, Partition, is_within, schema_of
+from app.pipeline.tables import QUARANTINE, RATE_MINUTE, SERIES
 
 TABLES: Final = (SERIES, RATE_MINUTE)
 
@@ -47,16 +47,12 @@ class Outcome(NamedTuple):
         staged: Where the tasks wrote their files, by the names of tables; empty where ``found`` has
             the rows.
         written: The rows of each partition that is staged, by the names of tables.
-        rows_of_file: How many rows were read, by the number of the file.
-        broken: Why files cannot be read, by their numbers, as far as the tasks know it.
     """
 
     counted: Tally
     found: DataFrame
     staged: Mapping[str, Staging]
     written: Mapping[str, Mapping[str, int]]
-    rows_of_file: Mapping[int, int]
-    broken: Mapping[int, str]
 
     def rows(self, name: str) -> DataFrame:
         """Return the rows of a table, or ``surplus``."""
@@ -68,16 +64,9 @@ def run_tasks(
 ) -> Outcome:
     """Judge and sum up all points of the inputs, and write what is staged.
 
-    Args:
-        inputs: What is read.
-        rules: How points are judged.
-        provenance: Of the run.
-        out: Where the tables will be; its session runs the tasks.
-        opened: Ends what is staged and persisted.
-
     Raises:
         UsageError: Two series have the same id.
-        InfrastructureError: A file of a period cannot be read.
+        InfrastructureError: A file cannot be read.
     """
     session = out.session
     staged = {
@@ -95,10 +84,10 @@ def run_tasks(
         found = by_hour.mapInArrow(task.sum_points, _DDL)
     else:
         numbers = session.range(0, len(shares), 1, max(len(shares), 1))
-        read = partial(read_share, groups=inputs.groups, rules=rules)
+        read = partial(read_share, rules=rules, ignores_broken=inputs.ignores_broken)
         found = numbers.mapInArrow(partial(task.sum_shares, shares=shares, read=read), _DDL)
         if inputs.unreadable:
-            unread = unreadable_points(session, inputs.unreadable).coalesce(1)
+            unread = unreadable_points(session, inputs).coalesce(1)
             found = found.unionByName(unread.mapInArrow(task.sum_points, _DDL))
     found = found.persist(StorageLevel.DISK_ONLY)
     opened.callback(found.unpersist)
@@ -109,19 +98,39 @@ def run_tasks(
 def _outcome(found: DataFrame, rows: Sequence[Row], staged: Mapping[str, Staging]) -> Outcome:
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     written: dict[str, Counter[str]] = {name: Counter() for name in staged}
-    broken = {}
     for row in rows:
         if row.written is not None:
             written[row.written.name][row.written.folder] += row.written.rows
-        elif row.counted is not None and row.counted.kind == "broken_file":
-            broken[row.counted.n] = row.counted.name
         elif row.counted is not None:
             counts[row.counted.kind][row.counted.name] += row.counted.n
     counted = Tally.of([row.reported for row in rows if row.reported is not None])
     counted.refused = dict(sorted(counts["refused"].items()))
-    counted.left_out = counts["left_out"][""]
+    counted.left_out = counts["left_out"].total()
     counted.used = {name: counts["used"][name] for name in ATTRIBUTES if counts["used"][name]}
     counted.failed = counts["failed"][""]
     counted.named = sorted(counts["cluster"])
-    of_file = {int(name): n for name, n in counts["file"].items()}
-    return Outcome(counted, found, staged, written, of_file, broken)
+    return Outcome(counted, found, staged, written)
+
+
+def quarantine(refused: DataFrame, names: dict[int, str], hours: Sequence[Partition]) -> DataFrame:
+    """Return the columns of ``QUARANTINE``; what is of none of the hours is with the first."""
+    sources = refused.sparkSession.createDataFrame(list(names.items()), "file int, source string")
+    number = sf.expr(f"cast(ts div {HOUR_US} as int)")
+    of_hour = {"dt": "date_from_unix_date(hour_number div 24)", "hour": "hour_number % 24"}
+    own = refused.withColumn("hour_number", number).withColumns(
+        {name: sf.expr(item) for name, item in of_hour.items()}
+    )
+    is_own = sf.coalesce(is_within(hours, QUARANTINE.partitions), sf.lit(False))
+    at_home = {"cluster_id": "string", "dt": "date", "hour": "int"}
+    home = hours[0]
+    placed = own.withColumn("is_own", is_own).withColumns(
+        {
+            name: sf.when(sf.col("is_own"), sf.col(name)).otherwise(sf.lit(home[name]).cast(kind))
+            for name, kind in at_home.items()
+        }
+    )
+    return (
+        placed.join(sf.broadcast(sources), "file")
+        .groupBy(*QUARANTINE.partitions, "source", "line", "raw", "reason")
+        .agg(sf.count(sf.lit(1)).alias("n"))
+    )

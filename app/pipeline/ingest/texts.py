@@ -1,7 +1,9 @@
-"""Columns of texts as numbers of few different ones, each of which is looked at once."""
+"""Columns of texts as numbers of few different texts, and the times and numbers in texts."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final, Self
 
 import numpy as np
@@ -10,7 +12,73 @@ import pyarrow.compute as pc
 
 from app.pipeline.usage.measures import Numbers
 
+FIRST_US: Final = 0
+END_US: Final = 253_402_214_400_000_000
+"""Times are from 1970 on and before the last day of the year 9999: the end of each day is a time,
+and what lies outside comes from a clock that was never set, or means "never"."""
+
 _FEW: Final = 2**22
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_SCALES: Final = ((1e11, 1_000_000), (1e14, 1_000), (1e17, 1))
+_END_NS: Final = END_US * 1_000
+_DIGITS: Final = 20
+
+
+def time_of(text: str) -> int | None:
+    """Return a time in microseconds of the epoch, or null where it is none.
+
+    Args:
+        text: RFC 3339 (without an offset it is UTC), or a number of seconds, milliseconds,
+            microseconds or nanoseconds of the epoch, distinguished by their size.
+    """
+    # Nanoseconds are too large for a float.
+    is_short = len(text) < _DIGITS and text.isascii() and text.isdecimal()
+    number = int(text) if is_short else number_of(text)
+    if number is None:
+        return _time_of_text(text)
+    for below, scale in _SCALES:
+        if abs(number) < below:
+            return _within(number, scale)
+    return _within(number / 1_000, 1) if abs(number) < _END_NS else None
+
+
+def scaled_time(value: object, unit_us: int) -> int | None:
+    """Return a number of units of so many microseconds as a time; null where it is none."""
+    number = number_of(value)
+    return None if number is None else _within(number, unit_us)
+
+
+def number_of(value: object) -> float | None:
+    """Return a number, also one written as text the way Prometheus does, or null."""
+    if isinstance(value, str):
+        try:
+            return None if "_" in value else float(value)
+        except ValueError:
+            return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf
+    return None
+
+
+def _time_of_text(text: str) -> int | None:
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
+    past = zoned - _EPOCH
+    return _in_range((past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds)
+
+
+def _within(number: float, scale: int) -> int | None:
+    return _in_range(round(number * scale)) if math.isfinite(number) else None
+
+
+def _in_range(time: int) -> int | None:
+    return time if FIRST_US <= time < END_US else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +130,11 @@ class Texts:
         numbers: Numbers = found[self.codes]
         return numbers
 
+    def read(self, read: Callable[[str], float | None], kind: pa.DataType) -> pa.Array:
+        """Return what each row's text says, null where it is none."""
+        found = pa.array([None if text is None else read(text) for text in self.values], kind)
+        return found.take(pa.array(self.codes))
+
     def equals(self, text: str) -> Numbers:
         """Tell which rows have a text."""
         return self.look_up(lambda value: value == text, bool)
@@ -82,10 +155,7 @@ class Texts:
 def pairs(first: Numbers, others: Numbers, number: int) -> tuple[Numbers, Numbers]:
     """Return the number of each row's pair, and the pairs as ``first * number + other``, in order.
 
-    Args:
-        first: Numbers from 0 on.
-        others: Numbers from 0 on, below ``number``.
-        number: How many others there may be.
+    All numbers are from 0 on, others below ``number``.
     """
     both = first * number + others
     most = int(both.max(initial=0)) + 1
@@ -105,6 +175,34 @@ def ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
     ranks = np.empty(len(order), np.int64)
     ranks[order] = np.arange(len(order))
     return ranks[encoded.indices.to_numpy()], values[order]
+
+
+def numbers_of(column: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArray:
+    """Return the numbers in a column of any type, null where there is none."""
+    kind = column.type
+    if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return column.cast(pa.float64(), safe=False)
+    if pa.types.is_string(kind):
+        try:
+            # Of most texts Arrow reads all, and a hundred times faster.
+            return column.cast(pa.float64())
+        except pa.ArrowException:
+            pass
+    return Texts.of(column).read(number_of, pa.float64())
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array."""
+    found = column.combine_chunks()
+    return found.chunk(0) if isinstance(found, pa.ChunkedArray) else found
+
+
+def decoded(texts: pa.ChunkedArray) -> list[str]:
+    """Return texts, with what is no UTF-8 escaped; null as JSON has it."""
+    values = texts.cast(pa.large_binary()).to_pylist()
+    return [
+        "null" if value is None else value.decode(errors="backslashreplace") for value in values
+    ]
 
 
 def _encoded(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:

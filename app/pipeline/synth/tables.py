@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from app.pipeline.ingest.names import series_id
+from app.pipeline.ingest.series_names import series_id
 from app.pipeline.resolve.look_up import LookUp
 from app.pipeline.resolve.tasks import resolve
 from app.pipeline.resolve.versions import Versions

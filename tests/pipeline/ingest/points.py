@@ -17,7 +17,7 @@ from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
 from app.pipeline.ingest.inputs import FORMATS, file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.points import Rules
-from app.pipeline.ingest.read import read_points
+from app.pipeline.ingest.read import read_points, without_broken_files
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import _parser
@@ -170,7 +170,10 @@ def read_each(
     session = SparkSession.active()
     tags = FORMATS[kind].tags if chosen.urlencoded is None else chosen.urlencoded
     inputs = file_inputs(session, map(str, files.values()), kind, chosen)
-    rows = rows_of(read_points(session, inputs, Rules(chosen, tags, **rules)))
+    of_files = Rules(chosen, tags, **rules)
+    rows = without_broken_files(
+        session, inputs, lambda: rows_of(read_points(session, inputs, of_files))
+    )
     names = list(map(Path, inputs.names))
     return {
         name: [row for row in rows if names[row["file"]].is_relative_to(file)]
@@ -184,9 +187,10 @@ def read(file: Path, kind: str, metric_map: MetricMap | None = None, **rules: An
 
 
 def rows_of(points: DataFrame) -> list[Row]:
-    """Return points in the order of their inputs; those refused alike at a line are one row."""
+    """Return points in the order of their inputs; those refused alike are one row."""
     rows: list[Row] = []
-    for item in points.orderBy("file", "line", "position").toArrow().to_pylist():
+    found = points.toArrow().to_pylist()
+    for item in sorted(found, key=lambda row: (row["file"], row["line"] or 0)):
         same = ("file", "line", "problem", "text")
         if rows and item["problem"] and all(rows[-1][name] == item[name] for name in same):
             rows[-1]["n"] += 1
@@ -234,5 +238,5 @@ def observed(spark: SparkSession, out: str | Path) -> DataFrame:
 
 
 def refused(rows: Sequence[Row]) -> list[tuple[int, str, int]]:
-    """Return (line, reason, how many) of what is not."""
+    """Return (line, reason, how many) of what is not; lines of text have no number."""
     return [(row["line"], row["problem"], row["n"]) for row in rows if row["problem"]]

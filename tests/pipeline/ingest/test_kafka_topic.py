@@ -24,7 +24,6 @@ from app.pipeline.ingest.kafka_topic import (
     settings_of_file,
     topic_of,
 )
-from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points
 from app.pipeline.job import Job
@@ -75,7 +74,7 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_ranges(
     produce(producer, "bad", *fine[:PARTITIONS], *broken)
     inputs = topic_inputs([f"kafka://{servers}/{topic}" for topic in ("all", "bad")], {})
     produce(producer, "all", *fine[41:])
-    spans = [span for _, _, span in inputs.ranges]
+    spans = [span for _, span in inputs.ranges]
     assert [(span.first, span.end) for span in spans] == [(0, 11), *[(0, 10)] * 3, *[(0, 2)] * 4]
     assert [(item.first, item.end) for item in cut(spans[1])] == [(0, 3), (3, 6), (6, 9), (9, 10)]
     assert inputs.names == [
@@ -97,11 +96,11 @@ def test_each_session_and_each_reading_has_ranges_of_its_own(
     producer: Producer, servers: str, spark: SparkSession
 ):
     produce(producer, "own", *[adapter_message(Point(n)) for n in range(12)])
-    spans = [[(0, servers, OffsetRange("own", 0, 0, end))] for end in range(4)]
-    frames = [read_topics(spark, span, {}, MetricMap()) for span in spans[:2]]
+    spans = [[(servers, OffsetRange("own", 0, 0, end))] for end in range(4)]
+    frames = [read_topics(spark, span, {}) for span in spans[:2]]
     for span in spans[2:]:
         with spark_session("beside") as beside:
-            frames.append(read_topics(beside, span, {}, MetricMap()))
+            frames.append(read_topics(beside, span, {}))
     assert [frame.count() for frame in frames] == [0, 1, 2, 3]
 
 
@@ -133,8 +132,8 @@ def test_a_password_is_in_no_plan_and_no_setting_of_spark(
     done = ingest_command(spark_command, servers, tmp_path, "--explain")
     assert done.returncode == 0, done.stderr
     assert "Scan KafkaTopics" in done.stderr
-    span = (0, servers, OffsetRange("secret", 0, 0, 1))
-    read = read_topics(spark, [span], {"sasl.password": PASSWORD}, MetricMap())
+    span = (servers, OffsetRange("secret", 0, 0, 1))
+    read = read_topics(spark, [span], {"sasl.password": PASSWORD})
     execution = read._jdf.queryExecution()
     plans = [execution.toString(), execution.logical().toJSON(), execution.analyzed().toJSON()]
     configured = [str(spark.sparkContext.getConf().getAll()), str(spark.conf.getAll)]
