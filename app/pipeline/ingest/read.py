@@ -139,9 +139,10 @@ def _judged_series(
     lines: DataFrame, series: _Series, rules: Rules, numbers: Mapping[str, int]
 ) -> DataFrame:
     """Parse and judge lines of JSON. What is no UTF-8 is none, nor is what has more behind it."""
-    document = "if(is_valid_utf8(text), concat('[', text, ']'), null)"
+    document = "if(is_valid_utf8(text), concat('{\"found\":[', text, ']}'), null)"
     strict = "map('allowSingleQuotes', 'false')"
-    parsed = f"inline_outer(from_json({document}, 'array<struct<{series.ddl}>>', {strict}))"
+    ddl = f"found array<struct<{series.ddl}>>"
+    parsed = f"inline_outer(from_json({document}, '{ddl}', {strict}).found)"
     if series is _ANSWERS:
         found = lines.selectExpr("source", parsed).selectExpr("source", "data.result")
         # Of an empty answer there is no series.

@@ -99,7 +99,7 @@ ZIPPED = ("csv", "adapter-json", "vm-jsonl", "prom-json")
 MESSAGE = json.loads(adapter_message(Point()))
 NO_MESSAGES = (
     *("", "{", "[]", '"x"', "null", "[" * 100_000),
-    *(json.dumps(MESSAGE) + more for more in ("x", json.dumps(MESSAGE))),
+    *(json.dumps(MESSAGE) + more for more in ("x", json.dumps(MESSAGE), "]")),
     json.dumps(MESSAGE).replace('"', "'"),
     *(json.dumps({name: MESSAGE[name] for name in MESSAGE if name != item}) for item in MESSAGE),
     *(json.dumps(MESSAGE | {name: None}) for name in ("timestamp", "value", "labels")),
@@ -198,7 +198,7 @@ def test_files_may_be_gzipped_and_broken_ones_are_one_row_each(found: Found):
 def test_lines_that_are_no_messages_are_quarantined(found: Found):
     # Without `name` the label `__name__` says it.
     assert len(good(found["lines"])) == 2
-    assert reasons(found["lines"]) == ["unparsable"] * 17
+    assert reasons(found["lines"]) == ["unparsable"] * 18
     first, second = found["no text"]
     assert first["text"] == "\\xff\\xfe"
     assert (second["problem"], "al\\xffce" in second["text"]) == ("unparsable", True)
