@@ -24,8 +24,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.pipeline.folder_writer import ByTasks
 from app.pipeline.folders import values_of, visible
-from app.pipeline.lake import Lake, Partition, read_first, schema_of
+from app.pipeline.lake import Lake, read_first, schema_of
 from app.pipeline.local_tables import LocalPartitions, local_columns, local_partitions
+from app.pipeline.partitions import Partition
 from app.pipeline.tables import BY_HOUR, Table
 
 _TASKS_PER_CORE: Final = 4

@@ -13,16 +13,15 @@ and a run that finds other hours at its end sums up again (``results.settled``).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache, reduce
-from operator import or_
 from pathlib import Path
 from typing import Any, Final, cast
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.types import DoubleType, StructType
 from pyspark.sql.utils import is_remote
@@ -43,15 +42,12 @@ from app.pipeline.folders import (
     values_of,
     visible,
 )
+from app.pipeline.partitions import Partition, among, in_order, is_within, without
 from app.pipeline.tables import REVISION, Table
-
-Partition = Mapping[str, str]
-"""The values of a table's partition columns, as text."""
 
 _Rows = Mapping[tuple[str, ...], int]
 """How many rows partitions have, by their values."""
 
-_HOURS: Final = 24
 _DICTIONARY: Final = "parquet.enable.dictionary"
 _CONFLICTS: Final = (
     *("DELTA_CONCURRENT", "ConcurrentAppendException", "ConcurrentDelete", "ConcurrentTransaction"),
@@ -425,67 +421,6 @@ class Lake:
         return self.session.createDataFrame([], schema_of(table))
 
 
-def in_order(partitions: Iterable[Partition]) -> list[Partition]:
-    """Return partitions by cluster, day and hour."""
-    return sorted(
-        partitions,
-        key=lambda item: [
-            (int(value), "") if name == "hour" else (0, value) for name, value in item.items()
-        ],
-    )
-
-
-def without(partitions: Iterable[Partition], others: Iterable[Partition]) -> list[Partition]:
-    """Return those that are not among the others, in their order."""
-    left_out = {tuple(item.items()) for item in others}
-    return [item for item in partitions if tuple(item.items()) not in left_out]
-
-
-def among(
-    listed: Iterable[Partition], within: Iterable[Partition], table: Table
-) -> list[Partition]:
-    """Return those partitions that are of one of the partitions, as far as these name columns."""
-    wanted = {
-        tuple((name, value) for name, value in item.items() if name in table.partitions)
-        for item in within
-    }
-
-    def is_wanted(item: Partition) -> bool:
-        values = tuple(item.items())
-        return any(
-            values[first:end] in wanted for first in (0, 1) for end in range(len(values) + 1)
-        )
-
-    return [item for item in listed if is_wanted(item)]
-
-
-def is_within(partitions: Iterable[Partition], columns: Sequence[str] = ()) -> Column:
-    """Tell whether a row is of one of the partitions, as far as they name these columns."""
-    of_cluster: dict[str | None, dict[str, set[int]]] = {}
-    for item in partitions:
-        of_day = of_cluster.setdefault(item.get("cluster_id"), {})
-        if "dt" in item and "dt" in columns:
-            hours = of_day.setdefault(item["dt"], set())
-            if "hour" in item and "hour" in columns:
-                hours.add(int(item["hour"]))
-    return reduce(or_, (_is_of(*item) for item in of_cluster.items()), sf.lit(False))
-
-
-def _is_of(cluster: str | None, days: Mapping[str, set[int]]) -> Column:
-    """Tell whether a row is of a cluster's days; days with the same hours are one condition."""
-    same = sf.lit(True) if cluster is None else sf.col("cluster_id") == cluster
-    of_hours: dict[tuple[int, ...], list[date]] = {}
-    for day, hours in sorted(days.items()):
-        of_hours.setdefault(tuple(sorted(hours)), []).append(date.fromisoformat(day))
-    claims = []
-    for chosen, dates in of_hours.items():
-        claim = sf.col("dt").isin(dates)
-        if chosen and len(chosen) < _HOURS:
-            claim &= sf.col("hour").isin(list(chosen))
-        claims.append(claim)
-    return same & reduce(or_, claims) if claims else same
-
-
 def _levels(table: Table) -> Sequence[str]:
     return (*table.partitions, *([REVISION] if table.has_revisions else ()))
 
@@ -494,12 +429,6 @@ def _count(rows: DataFrame, table: Table) -> _Rows:
     """Count the rows of each partition."""
     values = [sf.col(name).cast("string").alias(name) for name in table.partitions]
     return {(*row[:-1],): row[-1] for row in rows.groupBy(*values).count().collect()}
-
-
-def days_of(hours: Iterable[Partition]) -> list[Partition]:
-    """Return the days that hours are of, each once, in order."""
-    days = {(item["cluster_id"], item["dt"]) for item in hours}
-    return [{"cluster_id": cluster, "dt": day} for cluster, day in sorted(days)]
 
 
 def _typed(rows: DataFrame, table: Table) -> DataFrame:

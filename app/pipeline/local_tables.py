@@ -24,7 +24,8 @@ from app.pipeline.folders import (
     values_of,
     visible,
 )
-from app.pipeline.lake import Lake, Partition, among, in_order, schema_of
+from app.pipeline.lake import Lake, schema_of
+from app.pipeline.partitions import Partition, among, in_order
 from app.pipeline.tables import REVISION, Table
 
 _ATTEMPTS: Final = 100

@@ -20,7 +20,8 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of
+from app.pipeline.lake import Lake
+from app.pipeline.partitions import Partition, days_of
 from app.pipeline.results import Reach, broker_coverage, merge_buckets, reach_of
 from app.pipeline.run_records import connect, database_of, record_published, record_run
 from app.pipeline.tables import (

@@ -15,12 +15,8 @@ from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folder_writer import ByTasks
 from app.pipeline.folders import retried
 from app.pipeline.job import READS, Job
-from app.pipeline.lake import (
-    Lake,
-    Partition,
-    days_of,
-    partitions_of,
-)
+from app.pipeline.lake import Lake, partitions_of
+from app.pipeline.partitions import Partition, days_of
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
 
 

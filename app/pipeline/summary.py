@@ -15,7 +15,8 @@ from app.domain.quantities import value_in_words
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, partitions_of, read_all, read_first
+from app.pipeline.lake import Lake, partitions_of, read_all, read_first
+from app.pipeline.partitions import Partition
 from app.pipeline.results import Scope
 from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY, Table
 

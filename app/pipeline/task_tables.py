@@ -17,7 +17,8 @@ from pyspark.sql.types import StructType
 
 from app.pipeline.folder_writer import WRITTEN, Staging, Writer
 from app.pipeline.folders import values_of
-from app.pipeline.lake import Lake, Partition, schema_of, without
+from app.pipeline.lake import Lake, schema_of
+from app.pipeline.partitions import Partition, without
 from app.pipeline.tables import Table
 
 _WRITTEN: Final = "written"

@@ -19,7 +19,8 @@ from pyspark.sql import functions as sf
 
 from app.domain.throttling import CREDITS_S, LATEST_S, TOKEN_KEY
 from app.pipeline.by_partition import Columns, columns_of
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake
+from app.pipeline.partitions import Partition
 from app.pipeline.spark import spark_session
 from app.pipeline.tables import RATE_MINUTE, SERIES
 from app.pipeline.whatif.minutes import RATES, throttled_buckets

@@ -21,8 +21,9 @@ from app.pipeline.advice.use import grouped
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake
 from app.pipeline.options import read_file
+from app.pipeline.partitions import Partition
 from app.pipeline.quota_history import SETTLING, SNAPSHOT, entity_of_columns
 from app.pipeline.tables import (
     QUOTA_CONFLICT,

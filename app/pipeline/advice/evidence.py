@@ -21,8 +21,9 @@ from app.pipeline.advice.use import (
     with_reported,
 )
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, read_first
+from app.pipeline.lake import Lake, read_first
 from app.pipeline.local_tables import local_columns
+from app.pipeline.partitions import Partition, days_of
 from app.pipeline.results import Reach, Scope, broker_coverage, end_of, reach_of
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, DIM_BUCKET, Table
 

@@ -9,7 +9,8 @@ from app.domain.entities import ClientQuotaEntity
 from app.pipeline.advice.evidence import Evidence
 from app.pipeline.by_partition import Columns
 from app.pipeline.job import READS, Job
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake
+from app.pipeline.partitions import Partition
 from app.pipeline.publishing import SERVED, publish_advice
 from app.pipeline.quota_history import entity_columns
 from app.pipeline.results import Scope, say_plan

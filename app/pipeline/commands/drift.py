@@ -14,7 +14,8 @@ from app.pipeline.advice.drift import drift_rows, read_desired, read_sources
 from app.pipeline.advice.output import rows_to_table, write_advice
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake
+from app.pipeline.partitions import Partition
 from app.pipeline.publishing import publish_advice
 from app.pipeline.results import Reach
 from app.pipeline.tables import DRIFT_FINDING, QUOTA_SNAPSHOT, QUOTA_VERSION

@@ -15,7 +15,8 @@ from pyspark.sql import functions as sf
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, days_of, partitions_of, read_first
+from app.pipeline.lake import Lake, partitions_of, read_first
+from app.pipeline.partitions import days_of
 from app.pipeline.results import Scope, explain, say_plan
 from app.pipeline.tables import (
     BUCKET_MINUTE,

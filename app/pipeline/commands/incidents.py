@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition, columns_of
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, in_order
+from app.pipeline.lake import Lake
 from app.pipeline.options import whole_number
+from app.pipeline.partitions import Partition, days_of, in_order
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
 from app.pipeline.results import Hours, Scope, carry_names, say_if_empty, say_plan, settled

@@ -37,8 +37,9 @@ from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
 from app.pipeline.ingest.read import read_points, without_broken_files
 from app.pipeline.ingest.tasks import Outcome, quarantine, run_tasks
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, in_order, is_within, schema_of, without
+from app.pipeline.lake import Lake, schema_of
 from app.pipeline.options import read_file
+from app.pipeline.partitions import Partition, days_of, in_order, is_within, without
 from app.pipeline.results import Scope, explain
 from app.pipeline.tables import BY_HOUR, DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES, Table
 

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake
 from app.pipeline.options import whole_number
+from app.pipeline.partitions import Partition
 from app.pipeline.publishing import publish
 from app.pipeline.resolve.callbacks import callback_model, versions_of_callback
 from app.pipeline.resolve.look_up import LookUp

@@ -32,7 +32,8 @@ from app.pipeline.errors import UsageError
 from app.pipeline.ingest.inputs import PROMETHEUS
 from app.pipeline.ingest.points import Rules
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of
+from app.pipeline.lake import Lake
+from app.pipeline.partitions import Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish, publish_advice
 from app.pipeline.resolve.callbacks import callback_model

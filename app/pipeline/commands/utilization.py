@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition, days_of, partitions_of
+from app.pipeline.lake import Lake, partitions_of
+from app.pipeline.partitions import Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
 from app.pipeline.results import (

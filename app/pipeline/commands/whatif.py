@@ -23,8 +23,9 @@ from app.pipeline.advice.use import grouped
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake
 from app.pipeline.options import whole_number
+from app.pipeline.partitions import Partition
 from app.pipeline.pictures import draw_timelines
 from app.pipeline.publishing import SERVED, publish_advice
 from app.pipeline.resolve.versions import read_versions

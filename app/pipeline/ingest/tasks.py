@@ -20,7 +20,8 @@ from app.pipeline.ingest.inputs import Inputs
 from app.pipeline.ingest.minutes import ATTRIBUTES, HOUR_US, Provenance
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points, unreadable_points
-from app.pipeline.lake import Lake, Partition, is_within, schema_of
+from app.pipeline.lake import Lake, schema_of
+from app.pipeline.partitions import Partition, is_within
 from app.pipeline.tables import QUARANTINE, RATE_MINUTE, SERIES
 
 TABLES: Final = (SERIES, RATE_MINUTE)

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.errors import UsageError
 from app.pipeline.hashes import hash_texts
-from app.pipeline.lake import Lake, Partition
+from app.pipeline.lake import Lake
+from app.pipeline.partitions import Partition
 from app.pipeline.resolve import series as arrow
 from app.pipeline.resolve.look_up import LookUp
 from app.pipeline.tables import BY_HOUR, SERIES

@@ -19,7 +19,8 @@ from app.domain.quota_keys import QuotaKey
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.errors import UsageError
 from app.pipeline.folder_writer import ByTasks
-from app.pipeline.lake import Lake, Partition, schema_of
+from app.pipeline.lake import Lake, schema_of
+from app.pipeline.partitions import Partition
 from app.pipeline.results import Scope
 from app.pipeline.tables import (
     BUCKET_HOUR,

@@ -17,7 +17,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.folder_writer import ByTasks
-from app.pipeline.lake import Lake, Partition, schema_of
+from app.pipeline.lake import Lake, schema_of
+from app.pipeline.partitions import Partition
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, UTILIZATION_DAILY, UTILIZATION_HIST
 from app.pipeline.usage.measures import Numbers, begins_of, bin_middles, bit_length, usable
 

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition, columns_of
-from app.pipeline.lake import Lake, Partition, days_of, partitions_of
+from app.pipeline.lake import Lake, partitions_of
+from app.pipeline.partitions import Partition, days_of
 from app.pipeline.results import Hours
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, THROTTLE_INCIDENT
 from app.pipeline.usage.incidents import (

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.pipeline.lake import Partition
+from app.pipeline.partitions import Partition
 from app.pipeline.usage.measures import Numbers, begins_of, times_true
 from app.pipeline.whatif.model import MICRO, Minutes, Replayed, replay
 
