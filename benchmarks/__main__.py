@@ -20,7 +20,6 @@ from benchmarks.report import draw, environment, page
 from benchmarks.resolving import measure_renewals, measure_resolves
 from benchmarks.run import FULL, QUICK, Plan, Run, opened
 from benchmarks.stack import Progress, Stack, running_stack
-from benchmarks.visibility import measure_visibility
 from benchmarks.wire import Entities
 
 _PAGE = Path("docs/benchmarks.md")
@@ -32,8 +31,6 @@ async def _describe_all(run: Run) -> list[Section]:
         stored = Entities("all", count)
         await run.store(stored)
         sections += await measure_describe_all(run, stored)
-        if count >= run.plan.large:
-            sections.append(await measure_visibility(run, stored))
     return sections
 
 

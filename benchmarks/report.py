@@ -34,9 +34,7 @@ _PACKAGES = (
 )
 
 
-def environment(
-    database_url: str, peers: Peers, *, heap: str = BROKER_HEAP
-) -> list[tuple[str, str]]:
+def environment(database_url: str, peers: Peers) -> list[tuple[str, str]]:
     """Return what a reader needs to judge the figures: names and texts."""
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
     python = f"{platform.python_implementation()} {platform.python_version()}"
@@ -47,7 +45,7 @@ def environment(
         ("Load before the run", f"{os.getloadavg()[0]:.2f} over the last minute"),
         (
             "Broker",
-            f"Kafka {kafka_version()}, one node, StandardAuthorizer, {_java()}, heap {heap}",
+            f"Kafka {kafka_version()}, one node, StandardAuthorizer, {_java()}, heap {BROKER_HEAP}",
         ),
         ("Database", f"PostgreSQL {_postgres(database_url)}, fsync on, on the same machine"),
         ("Service", f"one process, {python}; it looks for changes of others once an hour only"),
@@ -118,8 +116,9 @@ def page(
         sections: What was measured.
         pictures: The folder of the pictures, as seen from the page; null where there are none.
     """
+    facts = [[f"**{name}**", text] for name, text in environment]
     goals = [goal.row() for section in sections for goal in section.goals]
-    texts = [_HEAD, environment_table(environment)]
+    texts = [_HEAD, grid(("", ""), facts)]
     texts += ["## Goals", grid(("what", "goal", "found", ""), goals)]
     for section in sections:
         texts += [f"## {section.title}", section.note, grid(section.columns, section.rows)]
@@ -128,11 +127,6 @@ def page(
             texts.append(f"![{section.title}: medians, from min to max]({path}.png)")
             texts.append(f"[The figures]({path}.csv)")
     return "\n\n".join(texts) + "\n"
-
-
-def environment_table(environment: Sequence[tuple[str, str]]) -> str:
-    """Return the environment of a run in Markdown."""
-    return grid(("", ""), [[f"**{name}**", text] for name, text in environment])
 
 
 _HEADER = ("arm", "n", "min_ms", "p50_ms", "p99_ms", "max_ms")

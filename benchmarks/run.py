@@ -32,8 +32,6 @@ class Plan:
         everything: Numbers of entities that are described all at once.
         large: From so many of them on, what a large cluster is good for is measured too.
         large_describes: Exact describes there.
-        seen_alters: Alterations there of which each has to show.
-        seen_rounds: How often.
         paced_windows: Windows of requests at fixed times, for each age of the image.
         paced_s: The length of one, in seconds.
         paced_rate: Requests a second in them.
@@ -56,8 +54,6 @@ class Plan:
     everything: tuple[int, ...] = (10_000,)
     large: int = 100_000
     large_describes: int = 100
-    seen_alters: int = 200
-    seen_rounds: int = 2
     paced_windows: int = 5
     paced_s: float = 6.0
     paced_rate: float = 1000.0
@@ -86,8 +82,6 @@ QUICK = Plan(
     everything=(1000,),
     large=1000,
     large_describes=3,
-    seen_alters=40,
-    seen_rounds=1,
     paced_windows=1,
     paced_s=0.5,
     paced_rate=100.0,

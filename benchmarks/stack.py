@@ -11,11 +11,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
 from app.localdev.examples import ALICE, set_example_acls
 from app.localdev.kafka import LocalKafka
-from app.localdev.postgres import DATABASE, LocalPostgres
+from app.localdev.postgres import LocalPostgres
 from app.localdev.processes import HOST, ManagedProcess, free_ports
 from app.localdev.service import LocalService, migrate, tokens_file, write_tokens
 
@@ -38,10 +36,9 @@ _DRIFT_INTERVAL_S = "3600"
 
 @dataclass(frozen=True)
 class Stack:
-    """Where everything listens, the token of a caller who may alter, and two process ids.
+    """Where everything listens, and the token of a caller who may alter.
 
-    Both URLs are those of the service's database. The service can be started anew with another
-    environment.
+    The service can be started anew with another environment.
     """
 
     bootstrap_servers: str
@@ -49,21 +46,12 @@ class Stack:
     noop_port: int
     token: str
     database_url: str
-    superuser_url: str
-    broker_pid: int
-    service_pid: int
     service: LocalService
     environ: Mapping[str, str]
 
-    def client(self, timeout_s: float) -> httpx.Client:
-        """Return a client of the service that calls as its caller."""
-        url = f"http://{HOST}:{self.service_port}"
-        headers = {"Authorization": f"Bearer {self.token}"}
-        return httpx.Client(base_url=url, headers=headers, timeout=timeout_s)
-
 
 @contextmanager
-def running_stack(progress: Progress, *, heap: str = BROKER_HEAP) -> Iterator[Stack]:
+def running_stack(progress: Progress) -> Iterator[Stack]:
     """Start everything, new and empty; stop it when the block ends, and forget its folder."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with ExitStack() as stack:
@@ -71,7 +59,7 @@ def running_stack(progress: Progress, *, heap: str = BROKER_HEAP) -> Iterator[St
         progress.say("starting Postgres")
         postgres = stack.enter_context(LocalPostgres(folder / "postgres"))
         progress.say("starting the broker")
-        kafka = stack.enter_context(LocalKafka(folder / "kafka", heap=heap, optimized=True))
+        kafka = stack.enter_context(LocalKafka(folder / "kafka", heap=BROKER_HEAP, optimized=True))
         set_example_acls(kafka.bootstrap_servers)
         progress.say("starting the service and the no-op server")
         service_port, noop_port = free_ports(2)
@@ -88,9 +76,6 @@ def running_stack(progress: Progress, *, heap: str = BROKER_HEAP) -> Iterator[St
             noop_port,
             tokens[ALICE],
             postgres.service_url,
-            postgres.superuser_url.removesuffix("/postgres") + f"/{DATABASE}",
-            kafka.pid,
-            service.pid,
             service,
             environ,
         )

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Self
@@ -70,11 +70,10 @@ class Entities:
         ops = tuple(Op(key, Decimal(value)) for key in self.keys)
         return ClientQuotaAlteration(ClientQuotaEntity.of(self.names(index)), ops)
 
-    def body(self, value: int, *, wait: str, indexes: Iterable[int] | None = None) -> bytes:
-        """Return the same alterations for ``POST /quotas/alterations``, or some of them."""
+    def body(self, value: int, *, wait: str) -> bytes:
+        """Return the same alterations for ``POST /quotas/alterations``."""
         ops = [{"key": key, "value": value} for key in self.keys]
-        chosen = range(self.count) if indexes is None else indexes
-        alterations = [{"entity": self.names(index), "ops": ops} for index in chosen]
+        alterations = [{"entity": self.names(index), "ops": ops} for index in range(self.count)]
         return json.dumps({"alterations": alterations, "wait": wait}).encode()
 
     def kafka_configs(self, value: int) -> list[str]:
@@ -172,24 +171,18 @@ class WireQuotas:
 
         await self.until(is_readable)
 
-    async def until(
-        self,
-        is_readable: Callable[[], Awaitable[bool]],
-        *,
-        poll_s: float = _POLL_S,
-        deadline_s: float = _DEADLINE_S,
-    ) -> None:
+    async def until(self, is_readable: Callable[[], Awaitable[bool]]) -> None:
         """Wait until the broker shows what was altered.
 
         Raises:
-            BenchmarkError: It does not before the deadline.
+            BenchmarkError: It does not within 30 s.
         """
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(_DEADLINE_S):
                 while True:
                     if await is_readable():
                         return
-                    await asyncio.sleep(poll_s)
+                    await asyncio.sleep(_POLL_S)
         except TimeoutError as error:
             raise BenchmarkError("the broker does not show what it acknowledged") from error
 
