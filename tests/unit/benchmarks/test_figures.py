@@ -1,31 +1,21 @@
-"""The figures of a run: what is computed from them, and how they are rendered and drawn."""
+"""The figures of a run: what is computed from them, and what is no figure."""
 
-import csv
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks import __main__ as command
-from benchmarks.measures import (
-    Arm,
-    Goal,
-    Measure,
-    Section,
-    interleaved,
-    latency_rows,
-    percentile,
-    show,
-)
-from benchmarks.report import draw, page
-from benchmarks.run import FULL, QUICK, Plan
-
-
-def recorder(name: str, calls: list[str], every: int = 1) -> Arm:
-    async def measure() -> float:
-        calls.append(name)
-        return 1234.5
-
-    return Arm(name, measure, every)
+import benchmarks.competitors
+from benchmarks.competitors.installing import INSTALLERS, installed
+from benchmarks.competitors.peers import read_result
+from benchmarks.end_to_end import means_ms
+from benchmarks.http_connection import Answer, raise_unless_applied, read_metrics, was_not_sent
+from benchmarks.loading import load
+from benchmarks.measures import Arm, BenchmarkError, Goal, Measure, interleaved, percentile, show
+from benchmarks.stack import Progress
 
 
 def test_a_percentile_is_the_nearest_rank():
@@ -33,138 +23,122 @@ def test_a_percentile_is_the_nearest_rank():
     assert percentile(figures, 0.99) == 198
     assert percentile(figures[:100], 0.99) == 99
     assert percentile(figures[:20], 0.99) == 20
-    assert percentile([7.0], 0.99) == 7
 
 
-def test_figures_of_the_same_round_are_compared():
+def test_figures_of_the_same_round_are_compared_and_a_round_that_was_sat_out_does_not_count():
     ours, theirs = Measure([3.0, 20.0, 107.0, None]), Measure([1.0, 10.0, 100.0, 0.0])
     assert ours.ratio_to(theirs) == 2
     assert ours.excess_over(theirs) == 7
-    assert theirs.excess_over(ours) == -7
+    assert (ours.n, ours.minimum, ours.median, ours.maximum) == (3, 3, 20, 107)
+    assert ours.times(10).by_round == [30, 200, 1070, None]
 
 
-def test_a_round_that_was_sat_out_does_not_count():
-    measure = Measure([5.0, None, 1.0])
-    assert (measure.n, measure.minimum, measure.median, measure.maximum) == (2, 1, 3, 5)
-    assert measure.times(10).by_round == [50, None, 10]
-
-
-async def test_arms_take_turns_and_what_they_have_measured_themselves_counts():
+async def test_arms_take_turns_and_warming_up_leaves_no_figures():
     calls: list[str] = []
-    arms = [recorder("a", calls), recorder("b", calls), recorder("c", calls, every=2)]
-    measures = await interleaved(arms, rounds=3, warm_up=0)
-    assert "".join(calls) == "abc" + "ba" + "cab"
-    assert [measures[arm.name].n for arm in arms] == [3, 3, 2]
+
+    def arm(name: str, every: int = 1) -> Arm:
+        async def measure() -> float:
+            calls.append(name)
+            return 1234.5
+
+        return Arm(name, measure, every)
+
+    measures = await interleaved([arm("a"), arm("b"), arm("c", every=2)], rounds=3, warm_up=1)
+    assert "".join(calls[-8:]) == "abc" + "ba" + "cab"
+    assert [measure.n for measure in measures.values()] == [3, 3, 2]
     assert measures["c"].figures == [1234.5, 1234.5]
 
 
-async def test_warming_up_leaves_no_figures():
-    calls: list[str] = []
-    measures = await interleaved([recorder("a", calls)], rounds=2, warm_up=3)
-    assert len(calls) == 5
-    assert measures["a"].n == 2
-
-
-def test_figures_have_three_digits():
+def test_figures_have_three_digits_and_a_goal_says_whether_it_is_met():
     figures = [show(item) for item in (0.127, 9.994, 12.34, 123.4, 2_825_421.0)]
     assert figures == ["0.13", "9.99", "12.3", "123", "2,825,421"]
+    assert [Goal("a / b", 2.0, found).row()[-1] for found in (1.9, 2.1)] == ["met", "**missed**"]
+    least = [Goal("a / b", 0.5, found, at_most=False).row()[-1] for found in (0.6, 0.4)]
+    assert least == ["met", "**missed**"]
 
 
-def test_the_page_says_of_each_goal_whether_it_is_met():
-    goals = [
-        Goal("a / b", 2.0, 1.9),
-        Goal("c / d", 2.0, 2.1),
-        Goal("e / f", 0.5, 0.6, at_most=False),
-        Goal("g / h", 0.5, 0.4, at_most=False),
-    ]
-    rows = latency_rows({"a": Measure([1.0, 2.0])}, "a")
-    columns = ("arm", "n", "min ms", "p50 ms", "p99 ms", "x a")
-    section = Section("Something", "A note.", columns, rows, goals)
-    text = page([("Machine", "small")], [section])
-    assert "| a / b | at most 2 | 1.90 | met |" in text
-    assert "| c / d | at most 2 | 2.10 | **missed** |" in text
-    assert "| e / f | at least 0.5 | 0.60 | met |" in text
-    assert "| g / h | at least 0.5 | 0.40 | **missed** |" in text
-    assert "| **Machine** | small |" in text
-    assert "| a | 2 | 1.00 | 1.50 | 2.00 | 1.00 |" in text
+def test_phases_are_means_of_what_happened_in_between():
+    def metrics(count: float, seconds: float) -> str:
+        name, labels = "quota_alteration_phase_seconds", '{cluster="default",phase="kafka"}'
+        return f"# TYPE {name}\n{name}_count{labels} {count}\n{name}_sum{labels} {seconds}\n"
+
+    before, after = (read_metrics(metrics(*each)) for each in ((2.0, 1.0), (12.0, 1.3)))
+    assert means_ms(before, after) == {"Kafka": pytest.approx(30.0)}
 
 
-MEASURES = {
-    "`POST`, `wait: none`": Measure([1.0, 2.0, 4.0]),
-    "**slow**": Measure([3_000_000.0, None, 3_000_000.0]),
-}
-SECTION = Section("Alter 1,000 entities", "A note.", ("arm",), [["a"]], measures=MEASURES)
-BARE = Section("Resolve", "A note.", ("route",), [["a"]])
+def test_what_was_not_applied_or_failed_is_no_figure_and_only_what_was_not_sent_is_repeated():
+    raise_unless_applied(Answer(200, b'{"outcome": "applied"}'))
+    for answer in (Answer(200, b'{"outcome": "refused"}'), Answer(504, b"{}")):
+        with pytest.raises(BenchmarkError, match=r"refused|answered 504"):
+            raise_unless_applied(answer)
+    assert read_result("a", '{"ms": 1.5, "entities": 3}\n') == (1.5, 3)
+    for line in ("", '{"error": "POLICY_VIOLATION"}\n', '{"ms": null, "entities": 1}\n', "[]"):
+        with pytest.raises(BenchmarkError, match="a has failed"):
+            read_result("a", line)
+    assert was_not_sent(Answer(503, b'{"retry": "safe"}'))
+    assert not was_not_sent(Answer(503, b'{"retry": "same-key-only"}'))
 
 
-def test_a_picture_has_its_figures_beside_it(tmp_path: Path):
-    folder = tmp_path / "pictures"
-    draw([SECTION, BARE], folder)
-    names = ["alter-1-000-entities.csv", "alter-1-000-entities.png"]
-    assert sorted(file.name for file in folder.iterdir()) == names
-    assert (folder / names[1]).read_bytes().startswith(b"\x89PNG\r\n")
-    with (folder / names[0]).open(newline="") as file:
-        assert list(csv.reader(file)) == [
-            ["arm", "n", "min_ms", "p50_ms", "p99_ms", "max_ms"],
-            ["POST, wait: none", "3", "1.000", "2.000", "4.000", "4.000"],
-            ["slow", "2", *["3000000.000"] * 4],
-        ]
-
-
-def test_nothing_to_draw_makes_no_folder(tmp_path: Path):
-    draw([BARE], tmp_path / "pictures")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_page_shows_the_pictures_that_there_are():
-    text = page([], [SECTION, BARE], "benchmarks")
-    assert text.count("![") == 1
-    assert "](benchmarks/alter-1-000-entities.png)" in text
-    assert "](benchmarks/alter-1-000-entities.csv)" in text
-    assert "![" not in page([], [SECTION, BARE])
-
-
-@pytest.mark.parametrize(
-    ("options", "plan", "call"),
-    [
-        (["--quick"], QUICK, "`python -m benchmarks --quick`"),
-        (["--only", "describe-all", "--describe-all", "7"], FULL, "describe-all 7`"),
-    ],
-)
-def test_a_partial_run_is_printed_with_the_command_that_made_it(
-    options: list[str],
-    plan: Plan,
-    call: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-):
-    plans: list[Plan] = []
-
-    def run(chosen: Plan, *_: object) -> tuple[list[tuple[str, str]], list[Section]]:
-        plans.append(chosen)
-        return [("Machine", "small")], [SECTION]
-
-    monkeypatch.setattr(command, "run", run)
-    assert command.main(options) == 0
-    printed = capsys.readouterr().out
-    assert "| **Machine** | small |" in printed
-    assert call in printed
-    assert plans[0].single_alters == plan.single_alters
-    assert plans[0].everything == ((7,) if plan is FULL else QUICK.everything)
-
-
-def test_a_page_that_is_asked_for_is_written_with_its_pictures(
+def test_who_cannot_be_installed_is_left_out_by_name_and_lock_files_name_no_registry(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr(command, "run", lambda *_: ([("Machine", "small")], [SECTION]))
-    page_path = tmp_path / "figures.md"
-    assert command.main(["--quick", "--page", str(page_path)]) == 0
-    assert "](figures/alter-1-000-entities.png)" in page_path.read_text()
-    assert (tmp_path / "figures" / "alter-1-000-entities.png").exists()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    peers = installed(Progress(), ["kadm", "kafka-python"], INSTALLERS)
+    assert [peer.name for peer in peers.present] == ["kafka-python"]
+    assert peers.left_out["kadm"] == "there is no `go` on the PATH"
+    lock = Path(benchmarks.competitors.__file__).parent / "node" / "package-lock.json"
+    packages = json.loads(lock.read_text())["packages"]
+    assert not any("resolved" in package for package in packages.values())
 
 
-def test_an_unknown_table_is_refused(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as refused:
-        command.main(["--only", "breakfast"])
-    assert refused.value.code == 2
-    assert "describe" in capsys.readouterr().err
+class Server:
+    """Answers each request once its gate is open."""
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.status = b"200 OK"
+        self.port = self.answered = 0
+        self.first_at = float("inf")
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readline():
+            await reader.readuntil(b"\r\n\r\n")
+            self.first_at = min(self.first_at, time.perf_counter())
+            await self.gate.wait()
+            self.answered += 1
+            writer.write(b"HTTP/1.1 %b\r\nContent-Length: 0\r\n\r\n" % self.status)
+        writer.close()
+
+    def job(self, lead_s: float = 0.0) -> dict[str, object]:
+        requests = [f"GET /{n} HTTP/1.1\r\nHost: h\r\n\r\n" for n in range(3)]
+        times = {"rate": 500, "seconds": 0.1, "lead_s": lead_s}
+        return {"requests": requests, "connections": 2, "port": self.port, **times}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    listening = await asyncio.start_server(server.answer, "127.0.0.1", 0)
+    server.port = listening.sockets[0].getsockname()[1]
+    async with listening:
+        yield server
+
+
+async def test_the_latency_of_a_request_counts_from_when_it_was_due(server: Server):
+    running = asyncio.create_task(load(server.job()))
+    async with asyncio.timeout(30):
+        while time.perf_counter() < server.first_at + 0.1:  # until each request is due
+            await asyncio.sleep(0)
+        server.gate.set()
+        result = await running
+    assert result.answers == 50
+    assert result.max_ms >= result.p99_ms >= result.p50_ms >= 50
+
+
+async def test_what_is_sent_before_the_window_is_not_counted_and_a_failure_ends_it(server: Server):
+    server.gate.set()
+    result = await asyncio.wait_for(load(server.job(lead_s=0.1)), 30)
+    assert (result.answers, server.answered) == (50, 100)
+    server.status = b"500 Broken"
+    with pytest.raises(BenchmarkError, match="500"):
+        await asyncio.wait_for(load(server.job()), 30)
