@@ -16,7 +16,7 @@ from tests.testkit import kafka
 from tests.testkit.event_loops import until
 from tests.testkit.fake_kafka.cluster import FakeCluster
 from tests.testkit.fake_kafka.server import METADATA, closing
-from tests.testkit.kafka import DEADLINE_S, outcomes_of, values_of
+from tests.testkit.kafka import DEADLINE_S, barrier_of, outcomes_of, values_of
 
 BROKERS = (1, 2, 3)
 
@@ -200,3 +200,23 @@ async def test_a_patient_caller_does_not_keep_the_others_from_a_broker_that_answ
     described = await admin.describe_client_quotas(ALL_ENTITIES)
     assert described.broker_id != frozen
     assert (await asyncio.wait_for(patient, DEADLINE_S)).broker_id != frozen
+
+
+async def test_a_barrier_waits_for_a_broker_that_publishes_late(
+    cluster: FakeCluster, admin: KafkaClientQuotaAdmin, brokers: Brokers
+):
+    barrier, quorum = barrier_of(brokers, admin), KafkaMetadataQuorum(brokers)
+    cluster.lag(1, 0.1)
+    value, stale = 0, 0
+    async with asyncio.timeout(DEADLINE_S):
+        while stale < 5:  # what is looked at too late is not stale any more
+            value += 1
+            wanted = {ALICE: {"producer_byte_rate": float(value)}}
+            await alter(admin, value, broker_id=1)
+            described = await admin.describe_client_quotas(ALL_ENTITIES, broker_id=1)
+            stale += described.quotas != wanted
+            assert (await barrier.read([ALICE], broker_id=1)).values == wanted
+    cluster.lag(1, 3600.0)
+    await alter(admin, value + 1, broker_id=1)
+    offsets = [await quorum.published_offset(broker_id=n, timeout_s=DEADLINE_S) for n in (1, 2)]
+    assert offsets[0] < offsets[1] == (await quorum.quorum(broker_id=1)).high_watermark - 1
