@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,12 +108,6 @@ def test_the_images_are_those_that_the_tests_run(stack: Stack):
     assert images["postgres"] == f"postgres:{re.search('[0-9]+', version)[0]}"
 
 
-def test_the_service_understands_its_settings(stack: Stack):
-    settings = Settings.from_env(stack.environment("service"))
-    assert settings.kafka_bootstrap_servers == "kafka:9092"
-    assert settings.tokens_file == Path("/run/secrets/tokens.json")
-
-
 def test_the_service_starts_in_production_only_with_its_switches(stack: Stack):
     environ = {"QUOTAS_HOST": "0.0.0.0", **stack.environment("service")}
     assert find_unsafe(Settings.from_env(environ)) == []
@@ -133,14 +126,13 @@ def test_the_service_starts_in_production_only_with_its_switches(stack: Stack):
         assert name in fault
 
 
-def test_migrate_is_a_command_and_runs_as_the_owner(stack: Stack):
+def test_the_migration_runs_as_the_owner(stack: Stack):
     with pytest.raises(SystemExit) as ended:
         main([*stack.services["migrate"]["command"], "--help"])
     assert ended.value.code == 0
     environ = {"QUOTAS_KAFKA_BOOTSTRAP_SERVERS": "unused:0", **stack.environment("migrate")}
-    settings = Settings.from_env(environ)
-    assert settings.owner_database_url.startswith("postgresql://quotas_owner:")
-    assert settings.database_url.get_secret_value().startswith("postgresql://quotas_service:")
+    owner_url = Settings.from_env(environ).owner_database_url
+    assert owner_url.startswith("postgresql://quotas_owner:")
 
 
 def test_the_roles_get_the_passwords_of_the_urls(stack: Stack):
@@ -159,10 +151,6 @@ def test_the_service_has_an_account_of_kafka_that_is_no_super_user(stack: Stack)
     assert f' user_{user}="{password}"' in accounts
     assert f"User:{user}" not in kafka["KAFKA_SUPER_USERS"].split(";")
     assert f"allow User:{user} " in text_of("deploy/acls.sh")
-
-
-def test_the_service_knows_the_super_users_of_the_broker(stack: Stack):
-    service, kafka = stack.environment("service"), stack.environment("kafka")
     assert service["QUOTAS_SUPER_USERS"] == kafka["KAFKA_SUPER_USERS"]
 
 
@@ -181,21 +169,14 @@ def test_what_holds_a_password_or_a_token_is_private_and_not_committed(stack: St
     assert "secrets/" in text_of("deploy/.gitignore").splitlines()
 
 
-def test_it_fits_the_schema_that_refuses_a_misspelt_word():
-    schema = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
-    validator = Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
-    text = text_of("docker-compose.yml")
-    assert [error.message for error in validator.iter_errors(yaml.safe_load(text))] == []
-    assert not validator.is_valid(yaml.safe_load(text.replace("healthcheck:", "healtcheck:", 1)))
-
-
-def test_the_example_of_two_clusters_fits_the_service_and_the_other_file(
+def test_both_files_fit_their_schema_and_two_clusters_the_service_and_the_other_file(
     stack: Stack, tmp_path: Path
 ):
+    document = yaml.safe_load(text_of("docker-compose.clusters.yml"))
     schema = files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json"
     validator = Draft202012Validator(json.loads(schema.read_text(encoding="utf-8")))
-    document = yaml.safe_load(text_of("docker-compose.clusters.yml"))
-    assert [error.message for error in validator.iter_errors(document)] == []
+    for each in (stack.document, document):
+        assert [error.message for error in validator.iter_errors(each)] == []
     two = Stack(document, stack.secrets)
     extended = {
         service["extends"]["service"] for service in two.services.values() if "extends" in service
@@ -260,122 +241,73 @@ def project() -> dict[str, Any]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def test_every_copied_path_exists_and_is_in_the_build_context():
+def test_every_copied_path_exists_and_is_in_the_build_context_with_all_of_the_wheel():
     included = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     for path in copied_paths():
         assert (ROOT / path).exists(), path
         assert {f"!{path.split('/')[0]}", f"!{Path(path).parent}"} & {*included}, path
-
-
-def test_the_build_has_all_that_the_wheel_is_made_of():
     packages = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-    needed = {"pyproject.toml", project()["project"]["readme"], *packages}
+    needed = {"pyproject.toml", project()["project"]["readme"], "migrations", *packages}
     assert needed <= copied_paths()
 
 
-def test_the_migrations_lie_in_the_working_directory_of_the_image():
-    assert "migrations migrations" in those("COPY", final_stage())
-    assert len(those("WORKDIR", final_stage())) == 1
-    assert (ROOT / "migrations" / "env.py").is_file()
-
-
-def test_every_requirement_file_is_locked_with_hashes_and_checked():
-    words = " ".join(those("RUN")).split()
-    options = {"--requirement", "--build-constraint"}
-    files = [after for word, after in pairwise(words) if word in options]
-    assert sorted(files) == [
-        "requirements/bootstrap.txt",
-        "requirements/client.txt",
-        "requirements/dev.txt",
-        "requirements/service.txt",
-    ]
-    assert words.count("--require-hashes") == len(files)
-    for name in files:
-        assert "--hash=sha256:" in (ROOT / name).read_text(encoding="utf-8")
-        assert name in copied_paths()
-
-
-def test_the_build_constraints_lock_the_build_backend():
-    (backend,) = project()["build-system"]["requires"]
-    name = backend.split(">")[0]
-    locked = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8").splitlines()
-    assert any(line.startswith(f"{name}==") for line in locked)
-
-
-def test_every_stage_has_the_python_that_everything_is_tested_with():
-    tested = (ROOT / ".python-version").read_text(encoding="utf-8").strip()
-    bases = [rest.split() for rest in those("FROM")]
-    assert [stage[2] for stage in bases] == [
-        "wheel",
-        "client-packages",
-        "service-packages",
-        "cli",
-        "service",
-    ]
-    assert {stage[0] for stage in bases} == {f"python:{tested}-slim", "wheel"}
-
-
-def test_the_target_cli_has_the_packages_of_the_command_alone():
-    stages = {rest.split()[2]: at for at, rest in enumerate(those("FROM"), 1)}
-    assert those("COPY", stages["cli"])[0].startswith("--from=client-packages ")
-    (installed,) = those("RUN", stages["client-packages"])
-    assert "requirements/client.txt" in installed
-    assert "service.txt" not in installed
-    assert those("ENTRYPOINT", stages["cli"]) == ['["kafka-client-quotas"]']
-
-
-def test_the_python_that_everything_is_tested_with_is_the_oldest_supported():
+def test_each_stage_has_the_oldest_supported_python_with_which_everything_is_tested():
     tested = (ROOT / ".python-version").read_text(encoding="utf-8").strip()
     assert project()["project"]["requires-python"] == f">={tested}"
-    assert project()["tool"]["mypy"]["python_version"] == tested
-    assert project()["tool"]["ruff"]["target-version"] == f"py{tested.replace('.', '')}"
+    assert {rest.split()[0] for rest in those("FROM")} == {f"python:{tested}-slim", "wheel"}
 
 
-def test_the_final_stage_builds_nothing_and_is_not_root():
+def test_every_package_is_checked_by_its_hash_and_the_command_has_its_own_alone():
+    options = re.compile("--requirement|--build-constraint")
+    installs = [rest for rest in those("RUN") if options.search(rest)]
+    assert len(installs) > 1
+    for rest in installs:
+        assert rest.count("--require-hashes") == len(options.findall(rest))
+    stages = {rest.split()[2]: at for at, rest in enumerate(those("FROM"), 1)}
+    (packages,) = those("RUN", stages["client-packages"])
+    assert "requirements/client.txt" in packages
+    assert "service.txt" not in packages
+    assert those("COPY", stages["cli"])[0].startswith("--from=client-packages ")
+
+
+def test_the_final_stage_builds_nothing_is_not_root_and_serves(capsys: pytest.CaptureFixture[str]):
     assert those("RUN", final_stage()) == []
     (user,) = set(those("USER"))
     assert len(those("USER", final_stage())) == len(those("USER", final_stage() - 1)) == 1
     assert all(int(number) > 0 for number in user.split(":"))
-
-
-def test_the_entry_point_is_a_script_of_the_project_and_the_command_one_of_its_commands(
-    capsys: pytest.CaptureFixture[str],
-):
     (entry_point,) = json.loads(those("ENTRYPOINT", final_stage())[0])
-    assert entry_point in project()["project"]["scripts"]
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit):
         main([*json.loads(those("CMD")[0]), "--help"])
-    assert ended.value.code == 0
     assert f"usage: {entry_point} serve" in capsys.readouterr().out
-
-
-def _answer(request: BaseHTTPRequestHandler) -> tuple[int, str]:
-    return (200 if request.path == "/livez" else 404), ""
 
 
 NOWHERE = "http://127.0.0.1:1"
 
 
-def port_of(url: str) -> str:
-    return url.rpartition(":")[2]
+def alive(request: BaseHTTPRequestHandler) -> tuple[int, str]:
+    return (200 if request.path == "/livez" else 404), ""
 
 
 def probe(url: str, **settings: str) -> int:
     command = json.loads(those("HEALTHCHECK")[0].partition(" CMD ")[2])
     assert command[0] == "python"
     proxy = {"http_proxy": "http://192.0.2.1:9", "https_proxy": "http://192.0.2.1:9"}
-    environ = {**os.environ, "QUOTAS_PORT": port_of(url), **proxy, **settings}
+    environ = {**os.environ, "QUOTAS_PORT": url.rpartition(":")[2], **proxy, **settings}
     done = subprocess.run(
         [sys.executable, *command[1:]], env=environ, stderr=subprocess.DEVNULL, check=False
     )
     return done.returncode
 
 
-def test_the_health_check_passes_when_the_service_is_alive_on_the_port_for_operations_if_any():
-    with serving(_answer) as url:
+def test_the_health_check_asks_the_port_for_operations_if_any_and_fails_where_nothing_is_well():
+    with serving(alive) as url:
         assert probe(url) == 0
-        operations = {"QUOTAS_OPERATIONS_PORT": port_of(url), "QUOTAS_TLS_CERT_FILE": "server.pem"}
+        port = url.rpartition(":")[2]
+        operations = {"QUOTAS_OPERATIONS_PORT": port, "QUOTAS_TLS_CERT_FILE": "server.pem"}
         assert probe(NOWHERE, **operations) == 0
+    with serving(lambda _: (503, "")) as url:
+        assert probe(url) == 1
+    assert probe(NOWHERE) == 1
 
 
 def test_the_health_check_speaks_tls_where_tls_alone_is_served(tmp_path: Path):
@@ -383,13 +315,7 @@ def test_the_health_check_speaks_tls_where_tls_alone_is_served(tmp_path: Path):
     Authority().sign(person("server"), host="192.0.2.1").write(certificate)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(certificate)
-    with serving(_answer, tls) as url:
+    with serving(alive, tls) as url:
         assert probe(url, QUOTAS_TLS_CERT_FILE=str(certificate)) == 0
-    with serving(_answer) as url:
+    with serving(alive) as url:
         assert probe(url, QUOTAS_TLS_CERT_FILE=str(certificate), QUOTAS_TLS_PORT="8443") == 0
-
-
-def test_the_health_check_fails_when_the_service_is_not_well_or_nothing_listens():
-    with serving(lambda _: (503, "")) as url:
-        assert probe(url) == 1
-    assert probe(NOWHERE) == 1

@@ -57,43 +57,31 @@ def pretend(path: Path, version: tuple[int, ...], *missing: str) -> Path:
 REAL_PYTHON = sys.executable
 
 
-def test_the_python_that_everything_is_tested_with_is_taken_before_a_newer_python(
+def test_the_python_that_everything_is_tested_with_is_taken_and_without_it_the_newest_that_works(
     programs: Path, capsys: pytest.CaptureFixture[str]
 ):
+    pretend(programs / "python3.12", (3, 12, 1))
+    newest = pretend(programs / "python3.13", (3, 13, 0))
+    pretend(programs / "python3.14", (3, 14, 0), "ensurepip")
+    assert [each.minor_version for each in install.good_pythons()] == ["3.13", "3.12"]
+    assert install.choose_python("").program == str(newest)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"Python {PREFERRED}, with which everything is tested, was not found" in line
+    assert line.endswith(f"this is Python 3.13: {newest}.")
     preferred = tuple(map(int, PREFERRED.split(".")))
-    pretend(programs / "python3", (3, 14, 0))
     wanted = pretend(programs / f"python{PREFERRED}", (*preferred, 9))
     chosen = install.choose_python("")
     assert (chosen.program, chosen.minor_version) == (str(wanted), PREFERRED)
     assert capsys.readouterr().err == ""
 
 
-def test_without_it_the_newest_that_works_is_taken_and_a_line_says_so(
-    programs: Path, capsys: pytest.CaptureFixture[str]
-):
-    pretend(programs / "python3.12", (3, 12, 1))
-    newest = pretend(programs / "python3.13", (3, 13, 0))
-    pretend(programs / "python3.14", (3, 14, 0), "ensurepip")
-    assert install.choose_python("").program == str(newest)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"Python {PREFERRED}, with which everything is tested, was not found" in line
-    assert line.endswith(f"this is Python 3.13: {newest}.")
-
-
-def test_a_shim_that_does_not_work_is_skipped_for_the_version_behind_it(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-):
-    program(programs / "shims" / "python3.13", BROKEN_SHIM)
-    real = pretend(programs / "versions" / "3.13.0" / "bin" / "python3.13", (3, 13, 0))
-    monkeypatch.setenv("PATH", str(programs / "shims"))
-    assert install.choose_python("python3.13").program == str(real)
-    assert install.choose_python("").program == str(real)
-
-
 def test_a_python_of_pyenv_is_taken_where_there_is_no_other_of_its_version(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """A shim puts its version in front of the PATH; both are slower than what is optimized."""
+    """A shim puts its version in front of the PATH; both are slower than what is optimized.
+
+    Where the shim does not work, the version behind it is found all the same.
+    """
     name = f"python{PREFERRED}"
     preferred = tuple(map(int, PREFERRED.split(".")))
     version = programs / "versions" / f"{PREFERRED}.9" / "bin"
@@ -101,6 +89,10 @@ def test_a_python_of_pyenv_is_taken_where_there_is_no_other_of_its_version(
     shim = program(programs / "shims" / name, f'#!/bin/sh\nexec {of_pyenv} "$@"\n')
     monkeypatch.setenv("PATH", os.pathsep.join(map(str, (version, shim.parent, programs))))
     assert install.choose_python("").program == str(of_pyenv)
+    program(shim, BROKEN_SHIM)
+    monkeypatch.setenv("PATH", str(shim.parent))
+    assert install.choose_python(name).program == str(of_pyenv)
+    monkeypatch.setenv("PATH", os.pathsep.join(map(str, (version, shim.parent, programs))))
     of_the_system = pretend(programs / name, (*preferred, 2))
     assert install.choose_python("").program == str(of_the_system)
 
@@ -123,30 +115,12 @@ def test_when_nothing_works_the_error_lists_what_was_tried_and_says_what_to_do(p
     assert "make install PYTHON=" in to_do
 
 
-@pytest.mark.parametrize(
-    ("asked", "reason"),
-    [
-        ("python3.10", "python3.10 is Python 3.10.4"),
-        ("python3.9", "nothing: no program of that name is on the PATH"),
-        ("/nowhere/python3", "/nowhere/python3 does not run: No such file or directory"),
-    ],
-)
-def test_another_python_than_the_asked_one_is_never_taken(programs: Path, asked: str, reason: str):
+@pytest.mark.parametrize("asked", ["python3.10", "python3.9", "/nowhere/python3"])
+def test_another_python_than_the_asked_one_is_never_taken(programs: Path, asked: str):
     pretend(programs / "python3.10", (3, 10, 4))
     pretend(programs / "python3.12", (3, 12, 0))
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit, match=rf"{asked} cannot be used\. Tried:\n"):
         install.choose_python(asked)
-    assert f"{asked} cannot be used. Tried:\n" in str(ended.value.code)
-    assert reason in str(ended.value.code)
-
-
-def test_each_minor_version_that_works_is_found_once(programs: Path):
-    pretend(programs / "python3.12", (3, 12, 4))
-    pretend(programs / "python3", (3, 12, 4))
-    pretend(programs / "python3.13", (3, 13, 0))
-    program(programs / "python3.14", BROKEN_SHIM)
-    versions = [python.minor_version for python in install.good_pythons()]
-    assert versions == ["3.13", "3.12"]
 
 
 @pytest.fixture
@@ -202,12 +176,3 @@ def test_a_starter_that_does_not_run_is_skipped(checkout: Path):
     code, lines = make_install(checkout, "PYTHON=/nowhere/python3", PATH=path)
     assert code != 0
     assert "  /nowhere/python3 does not run: No such file or directory" in lines
-
-
-def test_bootstrap_and_everything_lock_the_same_uv():
-    def lines_of_uv(name: str) -> set[str]:
-        text = (ROOT / "requirements" / name).read_text()
-        block = text[text.index("\nuv==") :].split("\n    # via")[0]
-        return set(block.split())
-
-    assert lines_of_uv("bootstrap.txt") == lines_of_uv("dev.txt")
