@@ -1,24 +1,23 @@
-"""One broker with everything that a local one can have, and one Postgres, for this folder."""
+"""One broker and one Postgres as ``dev`` starts them, for this folder."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from app.localdev.kafka import LocalKafka, LocalTls
+from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
 from tests.testkit.class_archive import shared_classes
 
+PASSWORD = 'al"i\\ce'
+"""Both the broker's configuration and its login modules read these characters otherwise."""
+
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory, tls: LocalTls) -> Iterator[LocalKafka]:
-    """A node with every listener, a request log and metrics."""
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     with LocalKafka(
         tmp_path_factory.mktemp("local-kafka"),
-        plain_users={"admin": "admin-secret", "alice": 'al"i\\ce', "bob": "bob-secret"},
-        scram_users={"carol": "carol-secret"},
+        plain_users={"admin": "admin-secret", "alice": PASSWORD},
         request_log=True,
-        tls=tls,
-        metrics=True,
         java_options=shared_classes(),
     ) as running:
         yield running
@@ -26,6 +25,5 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, tls: LocalTls) -> Iterator[L
 
 @pytest.fixture(scope="session")
 def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPostgres]:
-    """A server as ``dev`` starts it."""
     with LocalPostgres(tmp_path_factory.mktemp("local-postgres")) as running:
         yield running

@@ -129,11 +129,12 @@ def dev(directory: Path) -> Iterator[RunningDev]:
         dev.stop()
 
 
-def test_what_is_printed_fits_one_screen(dev: RunningDev):
+def test_what_is_printed_fits_one_screen_and_the_ten_examples_are_set(dev: RunningDev):
     assert len(dev.lines) <= LINES_OF_A_TERMINAL
     assert len([line for line in dev.lines if line.startswith("curl ")]) == 3
     assert dev.address("The page").startswith("http://127.0.0.1:")
     assert dev.address("Postgres").startswith("postgresql://quotas_service:")
+    assert len(dev.describe_as_bob()) == 10
     assert "  alice/etl     writes   5.72 MiB/s   limit 4 MiB/s" in dev.lines
 
 
@@ -148,10 +149,6 @@ def test_every_curl_line_works_when_it_is_pasted(dev: RunningDev):
     assert sorted(pipeline.values()) == ["404"] * 12
     assert list(pending.values()) == ["404"]  # what the line names was not for a time
     assert len(statuses) > 30
-
-
-def test_the_ten_example_quotas_are_there(dev: RunningDev):
-    assert len(dev.describe_as_bob()) == 10
 
 
 def test_the_same_directory_cannot_be_used_twice(

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.localdev.examples import ALICE, AUDITOR, BOB, GRANTS, MALLORY, QUOTAS, Curl, all_lines
+from app.localdev.examples import ALICE, AUDITOR, BOB, MALLORY, QUOTAS, Curl, all_lines
 
 DOCUMENT = Path(__file__).parents[3] / "openapi" / "openapi.json"
 ROUTES = [
@@ -63,12 +63,6 @@ def test_each_format_has_a_line(curl: Curl):
         assert f"Accept: {media_type}" in words
 
 
-def test_a_line_carries_the_token_of_its_principal_and_its_body_as_json(curl: Curl):
-    words = shlex.split(curl.line("/x", ALICE, body={"text": 'it\'s a "quote"'}))
-    assert json.loads(words[words.index("-d") + 1]) == {"text": 'it\'s a "quote"'}
-    assert "Authorization: Bearer token-of-User:alice" in words
-
-
 def shape(entity: dict[str, str | None]) -> tuple[tuple[str, bool], ...]:
     return tuple(sorted((kind, name is None) for kind, name in entity.items()))
 
@@ -83,7 +77,3 @@ def test_the_ten_quotas_cover_every_entity_shape():
     expected = pairs | {(("ip", False),), (("ip", True),)}
     assert len(QUOTAS) == 10
     assert {shape(dict(entity)) for entity, _ in QUOTAS} == expected
-
-
-def test_mallory_is_granted_nothing():
-    assert {principal for principal, _ in GRANTS} == {"User:alice", "User:bob"}

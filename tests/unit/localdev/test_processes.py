@@ -13,23 +13,20 @@ import pytest
 
 from app.localdev import processes
 from app.localdev.local_directory import LocalDevError
-from app.localdev.processes import ManagedProcess, descendants_of, wait_until_ended
+from app.localdev.processes import ManagedProcess, wait_until_ended
+from tests.testkit.patience import wait_until
 
 DEADLINE_S = 30
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+OBEDIENT = (
+    "import signal, sys, time;"
+    "signal.signal(signal.SIGTERM, lambda *_: (print('asked', flush=True), sys.exit()));"
+    "print('ready', flush=True); time.sleep(600)"
+)
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
     "print('deaf', flush=True); time.sleep(600)"
 )
-
-PARENT = """
-import pathlib, sys, time
-from app.localdev.processes import ManagedProcess
-child = ManagedProcess("A child", pathlib.Path(sys.argv[1]))
-child.spawn(sys.argv[2:], directory=pathlib.Path("/"), environ={})
-print(child.pid, flush=True)
-time.sleep(600)
-"""
 
 
 @pytest.fixture
@@ -48,25 +45,20 @@ def has_ended(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_child_is_stopped_by_the_signal_it_is_asked_with(child: ManagedProcess):
-    start(child, *SLEEP)
+def test_a_paused_child_is_stopped_by_the_signal_it_is_asked_with(child: ManagedProcess):
+    start(child, sys.executable, "-c", OBEDIENT)
+    wait_until(lambda: child.last_lines() == "ready")
     pid = child.pid
-    child.stop(DEADLINE_S)
-    assert not child.is_running()
-    assert has_ended(pid)
-
-
-def test_a_paused_child_can_be_stopped(child: ManagedProcess):
-    start(child, *SLEEP)
     child.pause()
     child.stop(DEADLINE_S)
     assert not child.is_running()
+    assert child.last_lines() == "ready\nasked"
+    assert has_ended(pid)
 
 
 def test_a_child_that_ignores_the_signal_is_killed_at_the_deadline(child: ManagedProcess):
     start(child, sys.executable, "-c", STUBBORN)
-    while "deaf" not in child.last_lines():
-        assert child.is_running()
+    wait_until(lambda: child.last_lines() == "deaf")
     pid = child.pid
     child.stop(0.1)
     assert has_ended(pid)
@@ -84,50 +76,9 @@ def test_a_child_outlives_the_thread_that_started_it(child: ManagedProcess):
     assert child.is_running()
 
 
-def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path):
-    command = [sys.executable, "-c", PARENT, str(tmp_path / "log"), *SLEEP]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
-        assert parent.stdout is not None
-        pid = int(parent.stdout.readline())
-        assert descendants_of(parent.pid) == [pid]
-        parent.kill()
-    assert has_ended(pid)
-
-
-def test_output_goes_to_the_log(child: ManagedProcess):
-    start(child, sys.executable, "-c", "print('hello')")
-    while child.is_running():
-        pass
-    assert child.last_lines() == "hello"
-
-
 def test_the_process_id_of_a_child_that_was_not_started_is_an_error(child: ManagedProcess):
     with pytest.raises(LocalDevError, match="is not running"):
         assert child.pid
-
-
-TREE = """
-import subprocess, sys
-if sys.argv[1] == "0":
-    print("ready", flush=True)
-    sys.stdin.read()
-else:
-    subprocess.run([sys.executable, "-c", sys.argv[2], "0", sys.argv[2]])
-"""
-
-
-def test_children_and_their_children_are_found():
-    command = [sys.executable, "-c", TREE, "1", TREE]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as top:
-        assert top.stdout is not None
-        top.stdout.readline()
-        found = processes.descendants_of(top.pid)
-        assert len(found) == 1
-        assert processes.descendants_of(found[0]) == []
-        assert top.stdin is not None
-        top.stdin.close()
-        processes.wait_until_ended(found, 30)
-    assert processes.descendants_of(top.pid) == []
 
 
 PROGRAM = """
