@@ -3,7 +3,7 @@
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -72,15 +72,22 @@ _BLOCK_BYTES: Final = 1 << 20
 
 
 @contextmanager
-def service_refused(server: LocalPostgres) -> Iterator[None]:
-    """Let the service's role have no connection any more."""
-    with psycopg.connect(server.superuser_url, autocommit=True) as superuser:
-        superuser.execute("alter role quotas_service connection limit 0")
+def altered(url: str, breaking: Sequence[str], repair: Sequence[str]) -> Iterator[None]:
+    """Execute statements, and others at the end of the block, in one session."""
+    with psycopg.connect(url, autocommit=True) as session:
         try:
-            superuser.execute(_TERMINATE)
+            for statement in breaking:
+                session.execute(statement)
             yield
         finally:
-            superuser.execute("alter role quotas_service connection limit -1")
+            for statement in repair:
+                session.execute(statement)
+
+
+def service_refused(server: LocalPostgres) -> AbstractContextManager[None]:
+    """Let the service's role have no connection any more."""
+    limit = "alter role quotas_service connection limit"
+    return altered(server.superuser_url, (f"{limit} 0", _TERMINATE), (f"{limit} -1",))
 
 
 @contextmanager
@@ -101,53 +108,37 @@ def connections_used_up(server: LocalPostgres) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def read_only(server: LocalPostgres) -> Iterator[None]:
+def read_only(server: LocalPostgres) -> AbstractContextManager[None]:
     """Let the server accept reads alone, as a standby does."""
-    setting = "default_transaction_read_only"
-    with psycopg.connect(server.superuser_url, autocommit=True) as superuser:
-        superuser.execute("set default_transaction_read_only = off")
-        superuser.execute(f"alter system set {setting} = on")
-        superuser.execute("select pg_reload_conf()")
-        try:
-            superuser.execute(_TERMINATE)
-            yield
-        finally:
-            superuser.execute(f"alter system reset {setting}")
-            superuser.execute("select pg_reload_conf()")
+    setting, reload = "default_transaction_read_only", "select pg_reload_conf()"
+    breaking = (f"set {setting} = off", f"alter system set {setting} = on", reload, _TERMINATE)
+    return altered(server.superuser_url, breaking, (f"alter system reset {setting}", reload))
 
 
-@contextmanager
-def slow_intents(database: str, server: LocalPostgres) -> Iterator[None]:
+def slow_intents(database: str, server: LocalPostgres) -> AbstractContextManager[None]:
     """Let each row of a database's audit table take longer than anybody waits."""
-    url = server.superuser_url.removesuffix("/postgres") + f"/{database}"
-    with psycopg.connect(url, autocommit=True) as superuser:
-        superuser.execute(
-            "create function take_long() returns trigger language plpgsql as "
-            "$$ begin perform pg_sleep(600); return new; end $$"
-        )
-        superuser.execute(
-            "create trigger slow before insert on audit_event "
-            "for each row execute function take_long()"
-        )
-        try:
-            yield
-        finally:
-            with superuser.transaction():  # locks as the service does: the table, then partitions
-                superuser.execute("lock table audit_event in access exclusive mode")
-                superuser.execute("drop function take_long cascade")
+    function = (
+        "create function take_long() returns trigger language plpgsql as "
+        "$$ begin perform pg_sleep(600); return new; end $$"
+    )
+    trigger = (
+        "create trigger slow before insert on audit_event for each row execute function take_long()"
+    )
+    # Locks as the service does: the table, then partitions.
+    lock = "lock table audit_event in access exclusive mode"
+    repair = ("begin", lock, "drop function take_long cascade", "commit")
+    return altered(_url_of(database, server), (function, trigger), repair)
 
 
-@contextmanager
-def table_missing(database: str, server: LocalPostgres) -> Iterator[None]:
+def table_missing(database: str, server: LocalPostgres) -> AbstractContextManager[None]:
     """Let the audit table of a database be gone."""
-    url = server.superuser_url.removesuffix("/postgres") + f"/{database}"
-    with psycopg.connect(url, autocommit=True) as superuser:
-        superuser.execute("alter table audit_event rename to elsewhere")
-        try:
-            yield
-        finally:
-            superuser.execute("alter table elsewhere rename to audit_event")
+    breaking = ("alter table audit_event rename to elsewhere",)
+    repair = ("alter table elsewhere rename to audit_event",)
+    return altered(_url_of(database, server), breaking, repair)
+
+
+def _url_of(database: str, server: LocalPostgres) -> str:
+    return server.superuser_url.removesuffix("/postgres") + f"/{database}"
 
 
 @contextmanager

@@ -1,12 +1,10 @@
 """Whatever happens to Postgres: nothing is sent, no call hangs, and it works again afterwards."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import psutil
-import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -24,26 +22,38 @@ from tests.integration.postgres.calls import (
     assert_works_again,
     every_call,
     intent,
-    run_as,
     until_connected,
 )
 from tests.testkit.event_loops import until
+from tests.testkit.outages import altered, outage
 from tests.testkit.patience import PROMPT
 from tests.testkit.postgres import CLUSTER, AuditDatabase, intend
-
-DROP_THE_PARTITION = """
-do $$ begin
-  execute format('drop table audit_event_y%s', to_char(now() at time zone 'utc', 'YYYY"m"MM'));
-end $$
-"""
-"""Of the present month, by the clock of the server."""
 
 MOST_CONNECTIONS = sum(pool.size for pool in (WRITING, RECOVERING, QUERYING, DENYING, LEADING))
 """Each that was lost is replaced; none is left beside its replacement."""
 
-
 gives_up = pytest.mark.parametrize("patience", [PROMPT])
 """Of a test that waits until the service does."""
+
+Calls = Callable[[Database, PostgresJournal], list[Awaitable[object]]]
+
+
+def slow_calls_too(database: Database, journal: PostgresJournal) -> list[Awaitable[object]]:
+    drift = PostgresDriftJournal(database)
+    slow = [drift.baseline(CLUSTER), drift.recent_doubtful(CLUSTER, [])]
+    return [*every_call(database, journal), *slow, journal.audit_rows(AuditQuery())]
+
+
+def many_calls(database: Database, journal: PostgresJournal) -> list[Awaitable[object]]:
+    return [call for _ in range(10) for call in every_call(database, journal)]
+
+
+def an_intent(_database: Database, journal: PostgresJournal) -> list[Awaitable[object]]:
+    return [intend(journal, intent())]
+
+
+def writes(database: Database, journal: PostgresJournal) -> list[Awaitable[object]]:
+    return [*an_intent(database, journal), journal.check_writable()]
 
 
 async def fill_the_pools(journal: PostgresJournal) -> None:
@@ -51,37 +61,98 @@ async def fill_the_pools(journal: PostgresJournal) -> None:
     await asyncio.gather(*(journal.audit_rows(AuditQuery()) for _ in range(10)))
 
 
-@contextmanager
-def paused(postgres: LocalPostgres) -> Iterator[None]:
-    postgres.pause()
-    try:
-        yield
-    finally:
-        postgres.resume()
-
-
-@contextmanager
-def down(postgres: LocalPostgres, end: Callable[[], None]) -> Iterator[None]:
-    end()
-    try:
-        yield
-    finally:
-        postgres.start()
-
-
 @gives_up
 @pytest.mark.parametrize("warm", [True, False])
-@pytest.mark.parametrize("end", ["stop", "kill"])
-async def test_a_server_that_is_down_is_an_error_and_one_that_is_back_is_used(
-    postgres: LocalPostgres, database: Database, journal: PostgresJournal, end: str, warm: bool
+@pytest.mark.parametrize(
+    ("kind", "calls"),
+    [("stopped", slow_calls_too), ("killed", slow_calls_too), ("paused", many_calls)],
+)
+async def test_a_server_that_is_away_is_an_error_and_one_that_is_back_is_used(
+    postgres: LocalPostgres,
+    database: Database,
+    journal: PostgresJournal,
+    *,
+    kind: str,
+    calls: Calls,
+    warm: bool,
 ):
     if warm:
         await fill_the_pools(journal)
-    with down(postgres, getattr(postgres, end)):
-        drift = PostgresDriftJournal(database)
-        slow_calls = [drift.baseline(CLUSTER), drift.recent_doubtful(CLUSTER, [])]
-        slow_calls.append(journal.audit_rows(AuditQuery()))
-        await assert_unavailable(*every_call(database, journal), *slow_calls)
+    with outage(postgres, kind):
+        await assert_unavailable(*calls(database, journal))
+    await assert_works_again(journal)
+
+
+DISCONNECT = (
+    "select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = 'quotas_service'"
+)
+DROP_THE_PARTITION = """
+do $$ begin
+  execute format('drop table audit_event_y%s', to_char(now() at time zone 'utc', 'YYYY"m"MM'));
+end $$
+"""
+"""Of the present month, by the clock of the server."""
+READ_ONLY = "alter database {} set default_transaction_read_only"
+LOCK = "begin; lock table audit_event in access exclusive mode"
+MIGRATE = "; run `kafka-quota-service migrate`"
+
+
+@gives_up
+@pytest.mark.parametrize(
+    ("breaking", "repair", "warm", "calls", "cause"),
+    [
+        (
+            "alter database {} connection limit 0",
+            "alter database {} connection limit -1",
+            False,
+            every_call,
+            "no connection left",
+        ),
+        (f"{READ_ONLY} = on", f"{READ_ONLY} = off", True, writes, "read-only"),
+        (f"{READ_ONLY} = on", f"{READ_ONLY} = off", False, writes, "read-only"),
+        (LOCK, "rollback", False, an_intent, "locked"),
+        (
+            DROP_THE_PARTITION,
+            "select ensure_audit_partitions(0, 0)",
+            True,
+            writes,
+            "no partition for the present month",
+        ),
+        (
+            "alter table audit_event rename to elsewhere",
+            "alter table elsewhere rename to audit_event",
+            True,
+            writes,
+            f"does not exist{MIGRATE}",
+        ),
+        (
+            "revoke insert on audit_event from quotas_service",
+            "grant insert on audit_event to quotas_service",
+            True,
+            writes,
+            f"lacks a right on the log{MIGRATE}",
+        ),
+    ],
+)
+async def test_a_log_that_takes_no_row_is_an_error_that_says_why(
+    audit_database: AuditDatabase,
+    database: Database,
+    journal: PostgresJournal,
+    *,
+    breaking: str,
+    repair: str,
+    warm: bool,
+    calls: Calls,
+    cause: str,
+):
+    if warm:
+        await fill_the_pools(journal)
+    name, disconnects = audit_database.name, [DISCONNECT] if READ_ONLY in breaking else []
+    statements = [breaking.replace("{}", name), *disconnects]
+    with altered(audit_database.superuser_url, statements, [repair.replace("{}", name)]):
+        for error in await assert_unavailable(*calls(database, journal)):
+            assert cause in error.detail
+            assert error.alteration_id is None, "before the commit there is no doubt"
     await assert_works_again(journal)
 
 
@@ -89,23 +160,9 @@ async def test_a_restart_between_two_calls_goes_unnoticed(
     postgres: LocalPostgres, journal: PostgresJournal
 ):
     await fill_the_pools(journal)
-    with down(postgres, postgres.stop):
+    with outage(postgres, "stopped"):
         pass
     await assert_works(journal)
-
-
-@gives_up
-@pytest.mark.parametrize("warm", [True, False])
-async def test_a_server_that_hangs_times_out_while_it_hangs(
-    postgres: LocalPostgres, database: Database, journal: PostgresJournal, warm: bool
-):
-    if warm:
-        await fill_the_pools(journal)
-    with paused(postgres):
-        await assert_unavailable(
-            *(call for _ in range(10) for call in every_call(database, journal))
-        )
-    await assert_works_again(journal)
 
 
 @gives_up
@@ -119,7 +176,7 @@ async def test_an_abandoned_attempt_to_connect_leaves_no_socket(
         return sum(bool(each.raddr) and str(each.raddr.port) == port for each in sockets)
 
     before = connected()
-    with paused(postgres):
+    with outage(postgres, "paused"):
         await assert_unavailable(*every_call(database, journal))
         await until(lambda: connected() == before)
 
@@ -132,7 +189,7 @@ async def test_a_caller_that_gives_up_does_not_spoil_the_pool(
     audit_database: AuditDatabase,
 ):
     await fill_the_pools(journal)
-    with paused(postgres):
+    with outage(postgres, "paused"):
         tasks = [
             asyncio.ensure_future(call) for _ in range(8) for call in every_call(database, journal)
         ]
@@ -153,64 +210,6 @@ async def test_closing_leaves_no_connection_behind(
     await until_connected(audit_database, 0)
 
 
-async def test_a_server_without_a_free_connection_is_an_error(
-    database: Database, journal: PostgresJournal, audit_database: AuditDatabase
-):
-    change = f"alter database {audit_database.name} connection limit"
-    run_as(audit_database.superuser_url, f"{change} 0")
-    for error in await assert_unavailable(*every_call(database, journal)):
-        assert "no connection left" in error.detail
-    run_as(audit_database.superuser_url, f"{change} -1")
-    await assert_works(journal)
-
-
-@pytest.mark.parametrize("warm", [True, False])
-async def test_a_read_only_server_is_an_error_that_names_the_cause(
-    journal: PostgresJournal, audit_database: AuditDatabase, warm: bool
-):
-    if warm:
-        await fill_the_pools(journal)
-    change = f"alter database {audit_database.name} set default_transaction_read_only ="
-    disconnect = "select pg_terminate_backend(pid, 5000) from pg_stat_activity where usename = "
-    run_as(audit_database.superuser_url, f"{change} on", f"{disconnect} 'quotas_service'")
-    for error in await assert_unavailable(intend(journal, intent()), journal.check_writable()):
-        assert "read-only" in error.detail
-    run_as(audit_database.superuser_url, f"set transaction_read_only = off; {change} off")
-    await assert_works(journal)
-
-
-@pytest.mark.parametrize(
-    ("breaking", "repair", "cause"),
-    [
-        (
-            DROP_THE_PARTITION,
-            "select ensure_audit_partitions(0, 0)",
-            "no partition for the present month",
-        ),
-        (
-            "alter table audit_event rename to elsewhere",
-            "alter table elsewhere rename to audit_event",
-            "does not exist; run `kafka-quota-service migrate`",
-        ),
-        (
-            "revoke insert on audit_event from quotas_service",
-            "grant insert on audit_event to quotas_service",
-            "lacks a right on the log; run `kafka-quota-service migrate`",
-        ),
-    ],
-)
-async def test_a_log_that_cannot_take_a_row_is_an_error_that_says_why(
-    journal: PostgresJournal, audit_database: AuditDatabase, breaking: str, repair: str, cause: str
-):
-    await fill_the_pools(journal)
-    run_as(audit_database.owner_url, breaking)
-    for error in await assert_unavailable(intend(journal, intent()), journal.check_writable()):
-        assert cause in error.detail
-        assert error.alteration_id is None, "before the commit there is no doubt"
-    run_as(audit_database.owner_url, repair)
-    await assert_works(journal)
-
-
 async def test_a_row_that_breaks_a_rule_of_the_log_is_our_fault_and_no_outage(
     journal: PostgresJournal, database: Database
 ):
@@ -227,17 +226,6 @@ async def test_a_row_that_breaks_a_rule_of_the_log_is_our_fault_and_no_outage(
         await database.writing.run(divide)
     assert caught.value.code == "internal-error"
     await assert_works(journal)
-
-
-@gives_up
-async def test_a_log_that_is_locked_is_an_error_until_it_is_free(
-    journal: PostgresJournal, audit_database: AuditDatabase
-):
-    with psycopg.connect(audit_database.owner_url) as owner:
-        owner.execute("lock table audit_event in access exclusive mode")
-        (error,) = await assert_unavailable(intend(journal, intent()))
-        assert "locked" in error.detail
-    await assert_works_again(journal)
 
 
 async def test_slow_reports_do_not_hold_up_intents(journal: PostgresJournal, database: Database):
