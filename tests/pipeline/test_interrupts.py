@@ -35,19 +35,13 @@ def interrupt(done: list[str], *, times: int) -> None:
             done.append(f"signal {number}")
 
 
-def test_the_first_interrupt_waits_for_the_end_of_the_block():
+@pytest.mark.parametrize("times", [1, 3])
+def test_the_first_interrupt_waits_for_the_end_of_the_block_and_the_second_one_does_not(times: int):
     done: list[str] = []
     with pytest.raises(KeyboardInterrupt):
-        interrupt(done, times=1)
+        interrupt(done, times=times)
     assert done == ["signal 0"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_the_second_interrupt_does_not_wait():
-    done: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        interrupt(done, times=3)
-    assert done == ["signal 0"]
 
 
 def test_what_is_ignored_stays_ignored():

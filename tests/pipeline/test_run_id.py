@@ -97,14 +97,6 @@ def test_reading_and_writing_one_folder_is_the_same_run_again(
     assert next_job().run_id != job.run_id
 
 
-def test_another_content_of_the_map_is_another_run(run_id: RunId, tmp_path: Path):
-    file = tmp_path / "map.yaml"
-    file.write_text("grain: pair\n")
-    first = run_id(map=str(file))
-    file.write_text("grain: bucket\n")
-    assert run_id(map=str(file)) != first
-
-
 @pytest.mark.parametrize("option", ["input", "quotas"])
 def test_other_files_are_another_run(run_id: RunId, table: Path, option: str):
     folder = table.with_name("quota_version") if option == "quotas" else table
@@ -121,10 +113,13 @@ def test_other_files_are_another_run(run_id: RunId, table: Path, option: str):
     assert len(set(ids)) == 4
 
 
-def test_another_job_another_option_and_another_release_are_another_run(
-    run_id: RunId, monkeypatch: pytest.MonkeyPatch
+def test_another_job_option_map_and_release_are_another_run(
+    run_id: RunId, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ids = [run_id(cluster="one"), run_id("utilization", cluster="one"), run_id(cluster="two")]
+    for content in ("grain: pair\n", "grain: bucket\n"):
+        (tmp_path / "map.yaml").write_text(content)
+        ids.append(run_id(cluster="one", map=str(tmp_path / "map.yaml")))
     monkeypatch.setattr("app.pipeline.job.version", lambda _: "0.0.1")
     ids.append(run_id(cluster="one"))
-    assert len(set(ids)) == 4
+    assert len(set(ids)) == 6

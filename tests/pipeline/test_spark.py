@@ -68,36 +68,40 @@ def test_a_setting_that_an_active_session_cannot_take_is_named(spark: SparkSessi
         pass
 
 
-def test_java_takes_the_options_of_the_driver_and_prints_nothing():
+def ran(*command: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a program, which finds this checkout, to its good end."""
+    ended = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd()), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended
+
+
+@pytest.mark.parametrize("content", [None, b"of another Java"])
+def test_java_takes_the_options_of_the_driver_and_prints_nothing(
+    tmp_path: Path, content: bytes | None
+):
     """What it printed would stand before the report on the standard output."""
-    options = shlex.split(pipeline_spark._DRIVER)
-    ended = subprocess.run(
-        [find_java(), *options, "--list-modules"], capture_output=True, text=True, check=True
-    )
-    assert ended.stdout.startswith("java.base@")
-    assert not ended.stderr
-
-
-def test_java_ignores_an_archive_that_does_not_fit_and_prints_nothing(tmp_path: Path):
     archive = tmp_path / "classes.jsa"
-    assert not options_of_archive(archive)
-    archive.write_bytes(b"of another Java")
-    options = shlex.split(" ".join((pipeline_spark._DRIVER, *options_of_archive(archive))))
-    assert f"-XX:SharedArchiveFile={archive}" in options
-    ended = subprocess.run(
-        [find_java(), *options, "--list-modules"], capture_output=True, text=True, check=True
-    )
+    if content is not None:
+        archive.write_bytes(content)
+    of_archive = options_of_archive(archive)
+    named = [f"-XX:SharedArchiveFile={archive}" in option for option in of_archive]
+    assert any(named) if content is not None else not named
+    options = shlex.split(" ".join((pipeline_spark._DRIVER, *of_archive)))
+    ended = ran(find_java(), *options, "--list-modules")
     assert ended.stdout.startswith("java.base@")
     assert not ended.stderr
 
 
 @pytest.mark.long
 def test_a_run_takes_its_classes_from_the_archive_that_warm_wrote(tmp_path: Path):
-    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "SPARK_SUBMIT_OPTS": ""}
-    program = [sys.executable, "-m", "app.pipeline.main"]
-    warm = subprocess.run(
-        [*program, "warm", "--json"], env=environ, capture_output=True, text=True, check=True
-    )
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "SPARK_SUBMIT_OPTS": ""}
+    warm = ran(sys.executable, "-m", "app.pipeline.main", "warm", "--json", **environ)
     archive = Path(json.loads(warm.stdout)["archive"])
     assert archive.parent == tmp_path / "kafka-quota-service"
     assert archive.stat().st_size == json.loads(warm.stdout)["bytes"]
@@ -108,10 +112,7 @@ def test_a_run_takes_its_classes_from_the_archive_that_warm_wrote(tmp_path: Path
         "    java = session._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()\n"
         "    print(Path(f'/proc/{java.getPid()}/maps').read_text())\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", mapped], env=environ, capture_output=True, text=True, check=True
-    )
-    assert str(archive) in ended.stdout
+    assert str(archive) in ran(sys.executable, "-c", mapped, **environ).stdout
 
 
 def test_java_sets_the_permissions_of_files_of_this_machine(spark: SparkSession, tmp_path: Path):
@@ -193,24 +194,15 @@ def test_a_job_runs_below_spark_submit_with_its_master_and_settings(tmp_path: Pa
     )
     submit = shutil.which("spark-submit", path=str(Path(sys.executable).parent))
     assert submit is not None
-    command = [submit, "--master", "local[1]", "--name", "submitted"]
-    command += ["--conf", "spark.sql.shuffle.partitions=5"]
-    done = subprocess.run(
-        [*command, str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path.cwd())},
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
+    chosen = ("--master", "local[1]", "--name", "submitted")
+    partitions = ("--conf", "spark.sql.shuffle.partitions=5")
+    done = ran(submit, *chosen, *partitions, program, PYSPARK_PYTHON=sys.executable)
     assert done.stdout.splitlines() == ["local[1] 5", "submitted 7"]
 
 
 @pytest.mark.long
 def test_looking_for_a_table_that_is_absent_logs_no_stack(tmp_path: Path):
-    program = tmp_path / "program.py"
-    program.write_text(
+    program = (
         "from app.pipeline.lake import Lake\n"
         "from app.pipeline.spark import spark_session\n"
         "from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION\n"
@@ -219,12 +211,5 @@ def test_looking_for_a_table_that_is_absent_logs_no_stack(tmp_path: Path):
         "    lake.write(session.createDataFrame([], QUOTA_VERSION.ddl), QUOTA_VERSION)\n"
         "    print(lake.has(QUOTA_VERSION), lake.has(QUOTA_SNAPSHOT))\n"
     )
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
-        timeout=280,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True False\n", "")
+    done = ran(sys.executable, "-c", program)
+    assert (done.stdout, done.stderr) == ("True False\n", "")

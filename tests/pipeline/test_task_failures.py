@@ -2,15 +2,13 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.main import main
@@ -48,36 +46,6 @@ def test_an_error_of_a_task_is_reported(
     with pytest.raises(PipelineError) as raised, spark_failures():
         frame.collect()
     assert (raised.value.exit_code, str(raised.value)) == (exit_code, sentence)
-
-
-@pytest.mark.parametrize("step", ["reader", "partitions", "read"])
-def test_an_error_of_a_data_source_is_reported(spark: SparkSession, step: str):
-    class Failing(DataSource, DataSourceReader):
-        def schema(self) -> str:
-            return "n int"
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            del schema
-            self.reach("reader")
-            return self
-
-        def partitions(self) -> Sequence[InputPartition]:
-            self.reach("partitions")
-            return [InputPartition(0)]
-
-        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-            del partition
-            self.reach("read")
-            yield pa.record_batch({"n": pa.array([], pa.int32())})
-
-        def reach(self, reached: str) -> None:
-            if reached == step:
-                message = "Name another topic."
-                raise UsageError(message)
-
-    spark.dataSource.register(Failing)
-    with pytest.raises(UsageError, match=r"^Name another topic\.$"), spark_failures():
-        spark.read.format("Failing").load().collect()
 
 
 def test_an_error_of_spark_itself_is_reported(spark: SparkSession, tmp_path: Path):
