@@ -115,23 +115,6 @@ def test_a_run_takes_its_classes_from_the_archive_that_warm_wrote(tmp_path: Path
     assert str(archive) in ran(sys.executable, "-c", mapped, **environ).stdout
 
 
-def test_java_sets_the_permissions_of_files_of_this_machine(spark: SparkSession, tmp_path: Path):
-    """Hadoop would start a process for each file and folder."""
-    spark.range(1).write.parquet(str(tmp_path / "rows"))
-    jvm = spark._jvm
-    assert jvm is not None
-    for address in ("file:///", tmp_path.as_uri()):
-        files = jvm.org.apache.hadoop.fs.FileSystem.get(
-            jvm.java.net.URI(address), spark._jsc.hadoopConfiguration()
-        )
-        assert files.getClass().getName() == "quotas.LocalFiles"
-    modes = {path.suffix: path.stat().st_mode & 0o777 for path in (tmp_path / "rows").iterdir()}
-    assert {**modes, "/": (tmp_path / "rows").stat().st_mode & 0o777} == {
-        **dict.fromkeys(("", ".parquet", ".crc"), 0o644),
-        "/": 0o755,
-    }
-
-
 def test_the_python_and_the_java_that_are_configured_are_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
