@@ -45,11 +45,9 @@ class AuditEntry:
     """One entity of one alteration, or one change that others made.
 
     Attributes:
-        alteration_id: Of the alteration, or of the record of what others made.
         at: When it was begun, under the entity's lock.
         before: The entity's values then; null where they are not recorded.
         after: Its values afterwards; null where they are not recorded.
-        outcome: What became of it, so far.
     """
 
     alteration_id: UUID
@@ -73,9 +71,7 @@ class AuditEntry:
 def read_audit_log(url: str, cluster: str | None) -> Iterator[AuditEntry]:
     """Return what the log says, all of it as of one time; nothing is written or locked.
 
-    Args:
-        url: Of the database; the service's role suffices.
-        cluster: Null is all clusters.
+    The service's role suffices; a cluster of null is all of them.
 
     Raises:
         UsageError: The address cannot be read.
@@ -183,12 +179,8 @@ def join_versions(stored: DataFrame, live: DataFrame, taken_at: datetime) -> Dat
     """Return the stored versions as a later snapshot shows them.
 
     A value that holds as it is stored goes on, one that does not ends when the snapshot was taken,
-    and what the snapshot alone has begins then. What begins later is left alone.
-
-    Args:
-        stored: ``quota_version``.
-        live: The same columns, one row for each value of the snapshot.
-        taken_at: UTC.
+    and what the snapshot alone has begins then. What begins later is left alone. Both have the
+    columns of ``quota_version``; ``taken_at`` is in UTC.
     """
     ended, current = stored.where("valid_to is not null"), stored.where("valid_to is null")
     later = current.where(sf.col("valid_from") > taken_at)
@@ -234,11 +226,8 @@ class _Current:
 class EntityHistory:
     """Folds all that was recorded of one entity, in order of time.
 
-    Attributes:
-        names: The columns that name the cluster and the entity.
-        versions: The values that have ended, as rows of ``quota_version``.
-        conflicts: Rows of ``quota_conflict``.
-        failed: Rows of ``quota_failed`` by key.
+    ``names`` are the columns of cluster and entity, ``versions`` the values that have ended, and
+    ``failed`` the rows of ``quota_failed`` by key.
     """
 
     names: Mapping[str, Any]

@@ -62,8 +62,6 @@ class Scrape:
 
     Attributes:
         at: Seconds since 1970, a multiple of the interval.
-        broker_id: Whose metrics these are.
-        samples: Those of quotas.
         problem: Why there are none; null where the endpoint answered.
     """
 
@@ -83,9 +81,7 @@ class Scrape:
 async def ticks(interval_s: float, duration_s: float | None) -> AsyncIterator[float]:
     """Wait for each multiple of the interval, from the next on; the first comes in any case.
 
-    Args:
-        interval_s: Between two.
-        duration_s: From the first on; null never ends.
+    The duration counts from the first on; null never ends.
     """
     at = first = _next(interval_s)
     while duration_s is None or at == first or at < first + duration_s:

@@ -52,13 +52,7 @@ FAIL: Final = "fail"
 
 
 class Check(NamedTuple):
-    """One thing that was looked at.
-
-    Attributes:
-        check: Its name.
-        status: ``ok``, ``warn`` or ``fail``.
-        detail: What was found, and what to do about it.
-    """
+    """What was looked at, whether it is ``ok``, ``warn`` or ``fail``, and what to do about it."""
 
     check: str
     status: str
@@ -218,7 +212,6 @@ class Rule(NamedTuple):
     Attributes:
         check: Its name; as the sentences, with the columns of the row in it.
         table: Without rows of it the question is not asked.
-        query: In SQL.
         fine: The sentence of a row that is no warning.
         wrong: The sentence of a warning.
     """

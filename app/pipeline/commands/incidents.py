@@ -91,11 +91,7 @@ def write_incidents(
 ) -> Sequence[Partition]:
     """Write the incidents, count into the report, and return the days whose were replaced.
 
-    Args:
-        job: Has ``--gap``; gets counts and findings.
-        lakes: Where the hours are; of those that overlap the first counts.
-        out: Where to.
-        days: That the run is about.
+    Of lakes that overlap the first counts. The run is about ``days``.
     """
 
     def write(hours: Hours) -> tuple[Sequence[Partition], int, int]:

@@ -90,13 +90,6 @@ def write_limits(
 ) -> None:
     """Write both tables, and count into the report.
 
-    Args:
-        job: Has the options of this job; gets the counts.
-        lakes: Where the series are.
-        hours: That the run is about.
-        versions: ``quota_version``.
-        out: Where to.
-
     Raises:
         UsageError: Versions of a quota overlap, or two buckets have the same id.
     """

@@ -43,10 +43,7 @@ class LiveQuotas(NamedTuple):
 def describe_live(server: str, token_file: str, cluster: str | None = None) -> LiveQuotas:
     """Ask a service for all quotas, in one answer so that all are of one time.
 
-    Args:
-        server: The address, such as ``http://localhost:8080``.
-        token_file: Holds the bearer token.
-        cluster: Which of the clusters of the service; null: its default.
+    A cluster of null is the service's default.
 
     Raises:
         UsageError: The token cannot be read or is not good enough, or the address is none.

@@ -55,10 +55,8 @@ class Tally:
     """What was counted.
 
     Attributes:
-        fine: Rows that can be used.
         refused: Rows that do not count, by reason.
         left_out: Rows outside the period, or of a metric that says nothing of a rate.
-        brokers: That reported.
         hours: The rows of each hour of a cluster, counted from the epoch, that has rates.
         named: What the input names clusters.
         used: Rows that count, by attribute.

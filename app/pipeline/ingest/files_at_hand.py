@@ -47,12 +47,9 @@ class Rows(NamedTuple):
 
 @dataclass(slots=True)
 class Share:
-    """What a task reads.
+    """The hours that a task reads, ``until`` exclusive, and the row groups that have rows of them.
 
-    Attributes:
-        since: Its first hour.
-        until: Exclusive.
-        row_groups: That have rows of its hours, and whether those without a time are its, too.
+    The flag of a row group says whether its rows without a time are the task's, too.
     """
 
     since: int

@@ -49,10 +49,8 @@ def sum_hours(
     in which the broker was scraped and a name of the hour had no sample: a broker forgets what has
     been idle for an hour.
 
-    Args:
-        points: The columns of ``POINTS_DDL``, all of their hours.
-        firsts: The number of the first file of each input.
-        provenance: Of the run.
+    ``points`` have the columns of ``POINTS_DDL``, and are all of their hours; ``firsts`` are the
+    numbers of the first file of each input.
 
     Returns:
         Tables by their names, those that have rows: ``SERIES`` and ``RATE_MINUTE``, in order;
@@ -163,11 +161,7 @@ def _twice(points: pa.Table) -> pa.Table:
 class Task:
     """What tasks do with points.
 
-    Attributes:
-        firsts: The number of the first file of each input.
-        provenance: Of the run.
-        writers: Write the files of tables, by their names; the rows of others are returned.
-        schema: Of what is returned.
+    Writers write the files of tables, by their names; the rows of others are returned.
     """
 
     firsts: Sequence[int]

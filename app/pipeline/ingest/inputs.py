@@ -48,7 +48,6 @@ class Format:
     Attributes:
         suffixes: Of the files to take from a folder, with or without ``.gz`` behind.
         tags: Whether names are tags of metrics unless the map says otherwise.
-        parquet: Whether it is Parquet.
         labelled: Whether points are series with labels, in JSON.
     """
 
@@ -73,12 +72,8 @@ FORMATS: Final[Mapping[str, Format]] = {
 class RowGroup(NamedTuple):
     """Rows of a file of Parquet.
 
-    Attributes:
-        number: Of the row group.
-        begin: The number of its first row in the file, from 1.
-        rows: How many it has.
-        oldest: Its first time, in microseconds of the epoch; null where the footer does not say.
-        newest: Its last time.
+    ``begin`` is the number of its first row in the file, from 1. Times are microseconds of the
+    epoch; null where the footer does not say.
     """
 
     number: int
@@ -100,11 +95,8 @@ class Head(NamedTuple):
 class InputFile:
     """A file.
 
-    Attributes:
-        number: Of the input.
-        path: As Spark's readers take it: what would be a pattern is escaped.
-        key: As ``_metadata.file_path`` says it.
-        row_groups: Of Parquet.
+    Its path is as Spark's readers take it, with what would be a pattern escaped, and its key as
+    ``_metadata.file_path`` says it.
     """
 
     number: int
@@ -115,13 +107,7 @@ class InputFile:
 
 @dataclass(slots=True)
 class FileGroup:
-    """Files that are read alike.
-
-    Attributes:
-        head: Of the first.
-        headers: What tasks need of it.
-        files: Which.
-    """
+    """Files that are read alike; the head is that of the first."""
 
     head: Head
     headers: Headers
@@ -133,13 +119,9 @@ class Inputs:
     """What a run reads.
 
     Attributes:
-        kind: The format.
         names: Of the inputs, by their numbers: paths, partitions of a topic, or queries.
-        groups: The files.
         unreadable: Why a file cannot be read, by its number.
         ranges: Of the topics, with the servers of each.
-        settings: Of the Kafka client.
-        queries: Of Prometheus' API, with the server of each.
         cut_day: The last day of which retention has removed messages of a topic; null for none.
         read: What a run over them follows from: path, size and time of change of each file,
             the offsets of topics, or what servers are asked.

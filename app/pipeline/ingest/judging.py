@@ -28,12 +28,9 @@ _FIELDS: Final = {
 
 
 class Headers(NamedTuple):
-    """Which header is what, in files that are read alike.
+    """Which header is what, in files that are read alike; Parquet has a schema.
 
-    Attributes:
-        columns: A field of a point to its header.
-        cluster: The cluster id of points that have no field of it.
-        schema: Of Parquet.
+    ``cluster`` is the cluster id of points that have no field of it.
     """
 
     columns: Columns
@@ -76,13 +73,10 @@ def _numbered(read: pa.Table, numbers: Mapping[str, int]) -> pa.Table:
 
 
 def judge_rows(read: pa.Table, headers: Headers, rules: Rules) -> pa.Table:
-    """Judge rows of files that are read alike.
+    """Judge rows of files that are read alike, as ``judge`` does.
 
     ``read`` has the columns file, line and text (null where it is made of the others), and then
     those of the headers.
-
-    Returns:
-        As ``judge``.
     """
     (file, line, text), columns = read.columns[:3], read.select(range(3, read.num_columns))
 

@@ -178,14 +178,10 @@ def _series(
     points: tuple[pa.Array, pa.Array],
     pair_of: Callable[[int], str | None],
 ) -> Rows:
-    """Return the points of series.
+    """Return the points of series: of lines with file, line, text and metric, the labels.
 
-    Args:
-        lines: The columns file, line, text and metric, the labels.
-        at: The line of each point.
-        labels: Reads them.
-        points: Times and values.
-        pair_of: Returns the text of time and value of a point; null where its line has none.
+    ``at`` is the line of each point, and ``points`` are times and values. ``pair_of`` returns the
+    text of both; null where the line of a point has none.
     """
     columns, is_read = labels.columns(Texts.of(lines["metric"]), Texts.same("", len(lines)))
     columns = {name: column.take(pa.array(at)) for name, column in columns.items()}

@@ -32,11 +32,7 @@ class Provenance(NamedTuple):
 class Where(NamedTuple):
     """Which hours, names and brokers the numbers of groups mean.
 
-    Attributes:
-        names: Of the series.
-        clusters: The number of the cluster of each partition.
-        hours: The hour of the epoch of each partition.
-        brokers: The ids of the brokers.
+    Each partition has the number of a cluster and an hour of the epoch; brokers are ids.
     """
 
     names: SeriesNames
@@ -56,13 +52,9 @@ class Where(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Points in the order of their groups and times.
+    """Points in the order of their groups, which are hour, name and broker, and times.
 
-    Attributes:
-        group: The number of hour, name and broker.
-        ts: Microseconds of the epoch.
-        code: Of the attribute.
-        value: NaN for none.
+    ``ts`` are microseconds of the epoch, and ``value`` is NaN for none.
     """
 
     group: Numbers
@@ -93,17 +85,11 @@ class Groups(NamedTuple):
     """What is counted of each name on each broker in an hour, in order; minutes are bits.
 
     Attributes:
-        partition: The number of the partition.
-        name: The number of the name.
-        broker: The number of the broker.
-        rows: Points.
-        with_rate: Those that make minutes.
-        ups: Those of ``up``.
+        with_rate: Points that make minutes.
+        ups: Points of ``up``.
         reported: The minutes in which the broker reported anything.
         seen: Those in which there is a rate or a throttle time.
         scraped: Those in which a scrape succeeded.
-        first: The first time.
-        last: The last time.
     """
 
     partition: Numbers

@@ -69,7 +69,6 @@ class Rules:
     """How points are judged.
 
     Attributes:
-        map: Of the input.
         tags: Whether names are tags of metrics, to be decoded.
         since_us: Leave out what is earlier, in microseconds of the epoch.
         until_us: Leave out this time and later.
@@ -98,8 +97,7 @@ class Rules:
 def judge(points: Rows, rules: Rules) -> pa.Table:
     """Judge points one by one: what each is of, or why it cannot be used.
 
-    Returns:
-        The columns of ``POINTS_DDL``, in its order; texts but the last as dictionaries.
+    The result has the columns of ``POINTS_DDL``, in its order; texts but the last as dictionaries.
     """
     rows, texts_of = points
     labels = {name: _label(rows, name, rules.map) for name in LABELS}

@@ -44,9 +44,8 @@ _LONGEST_REASON: Final = 300
 class Server:
     """Where to ask, and as which user.
 
-    Attributes:
-        url: Of the API, without a slash at its end.
-        authorization: The header of that name; never printed; null for none.
+    The URL has no slash at its end. The ``authorization`` is a header, null for none,
+    and never printed.
     """
 
     url: str
@@ -55,14 +54,9 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class RangeQuery:
-    """A question whose answer has at most ``MOST_POINTS`` points of a series.
+    """A question in PromQL whose answer has at most ``MOST_POINTS`` points of a series.
 
-    Attributes:
-        metric: Its name, for people.
-        expression: In PromQL.
-        start_ms: The first point, in milliseconds of the epoch.
-        end_ms: The last point, inclusive.
-        step_ms: Between two.
+    Times are milliseconds of the epoch; the end is inclusive.
     """
 
     metric: str

@@ -20,11 +20,7 @@ NAMES: Final = ("key", "user", "client_id")
 class SeriesNames:
     """The different names of points, in the order of cluster and series.
 
-    Attributes:
-        series: Their ids.
-        cluster: The number of the cluster, in the order of their texts.
-        clusters: The texts of the clusters, in order.
-        texts: The columns ``NAMES``.
+    ``cluster`` are indices of ``clusters``, texts in order; ``texts`` are the columns ``NAMES``.
     """
 
     series: Numbers

@@ -43,7 +43,6 @@ class Outcome(NamedTuple):
     """What the tasks did.
 
     Attributes:
-        counted: What they counted.
         found: What they return, persisted: structs of which each row has one.
         staged: Where the tasks wrote their files, by the names of tables; empty where ``found`` has
             the rows.

@@ -27,9 +27,8 @@ _DIGITS: Final = 20
 def time_of(text: str) -> int | None:
     """Return a time in microseconds of the epoch, or null where it is none.
 
-    Args:
-        text: RFC 3339 (without an offset it is UTC), or a number of seconds, milliseconds,
-            microseconds or nanoseconds of the epoch, distinguished by their size.
+    A text is RFC 3339 (without an offset it is UTC), or a number of seconds, milliseconds,
+    microseconds or nanoseconds of the epoch, distinguished by their size.
     """
     # Nanoseconds are too large for a float.
     is_short = len(text) < _DIGITS and text.isascii() and text.isdecimal()
@@ -83,12 +82,7 @@ def _in_range(time: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """A column of texts.
-
-    Attributes:
-        codes: The number of each row's text.
-        values: The different texts; null is none.
-    """
+    """A column of texts: the number of each row's text, and the different texts; null is none."""
 
     codes: Numbers
     values: Sequence[str | None]

@@ -48,15 +48,10 @@ def callback_model(path: str | None) -> CallbackModel:
 def versions_of_callback(
     versions: pa.Table, model: CallbackModel, clusters: Collection[str]
 ) -> pa.Table:
-    """Return the quota versions that a callback limits by.
+    """Return the quota versions that a callback limits by, for the clusters of the series.
 
     Of a group it is what is stored for its user, so that nothing changes. Static limits have always
     held, whatever is stored.
-
-    Args:
-        versions: ``quota_version``.
-        model: As ``callback_model`` returns it.
-        clusters: Whose series are resolved.
     """
     if not isinstance(model, StrimziStatic):
         return versions

@@ -73,12 +73,9 @@ def decide_levels(
 ) -> tuple[Numbers, Numbers]:
     """Return which level limits each caller, 0 for none, and the number of its type of bucket.
 
-    Args:
-        has_value: Whether something is stored at each of ``LEVELS`` (rows) under the names of a
-            caller (columns) or their defaults.
-        has_user: Whether the user's name is not empty.
-        has_client_id: Whether the client-id is not empty.
-        single_type: The only type of rules that the key has, or ``SEVERAL_TYPES``.
+    ``has_value`` says whether something is stored at each of ``LEVELS`` (rows) under the names of a
+    caller (columns) or their defaults, the next two whether these names are not empty.
+    ``single_type`` is the only type of rules that the key has, or ``SEVERAL_TYPES``.
 
     Source: ``ClientQuotaManager.DefaultQuotaCallback`` of Kafka 4.3.1, and its ``quotaMetricTags``:
     a single type of rules decides alone, several try the levels; no rule, or rules for other names

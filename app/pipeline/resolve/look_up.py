@@ -81,12 +81,7 @@ class LookUp:
 
     @classmethod
     def of(cls, versions: Versions, types: "_Types | None" = None) -> Self:
-        """Arrange versions.
-
-        Args:
-            versions: All, or a share of them.
-            types: Of all; null where these are all.
-        """
+        """Arrange versions, or a share of them with the types of all; null where these are all."""
         texts = versions.texts
         times, group, time, single = types or _types_of(versions)
         without = texts.number(_distinct(group), texts.no_user, texts.no_client_id)
@@ -161,9 +156,7 @@ class LookUp:
     def find(self, rows: Rows, time: Numbers) -> tuple[Numbers, Numbers]:
         """Return what callers find at each of ``levels`` (rows), and whether anything is stored.
 
-        Args:
-            rows: As ``rows_of`` returns them.
-            time: The number of a time, for each of them.
+        ``time`` has the number of a time for each caller.
         """
         values = np.zeros((len(LEVELS) + 1, len(time)))
         has_value = np.zeros(values.shape, bool)

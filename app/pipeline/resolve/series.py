@@ -52,14 +52,9 @@ _TIME: Final = pa.timestamp("us", "UTC")
 def resolve(callers: pa.Table, look_up: LookUp) -> pa.Table:
     """Add to each caller what limits it; rows in are rows out.
 
-    Args:
-        callers: Have cluster_id, key, user, client_id (null counts as ''), and ts unless nothing
-            changes in time.
-        look_up: Of the quotas.
-
-    Returns:
-        The same columns with level (0 where nothing limits), limit (as stored; null for unlimited),
-        bucket_user, bucket_client (the bucket's metric tags, not encoded) and bucket_id.
+    Callers have cluster_id, key, user, client_id (null counts as ''), and ts unless nothing changes
+    in time. Added are level (0 where nothing limits), limit (as stored; null for unlimited),
+    bucket_user, bucket_client (the bucket's metric tags, not encoded) and bucket_id.
     """
     names, number = _different(callers)
     has_time = "ts" in callers.column_names
@@ -71,13 +66,8 @@ def resolve(callers: pa.Table, look_up: LookUp) -> pa.Table:
 def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
     """Find the limit and the bucket of each series in each hour.
 
-    Args:
-        series: The columns ``OF_SERIES``, user and client_id.
-        look_up: Of the quotas.
-
-    Returns:
-        A row for each series and each time of its hour at which its limit changes: the columns of
-        ``DECIDED_DDL``.
+    Series have the columns ``OF_SERIES``, user and client_id. The result has the columns of
+    ``DECIDED_DDL``, and a row for each series and each time of its hour at which its limit changes.
     """
     names, number = _different(series)
     rows = look_up.rows_of(names)
@@ -155,14 +145,10 @@ def _bucket_ids(
 
 
 def limits_and_buckets(decided: pa.Table) -> dict[str, pa.Table]:
-    """Arrange what is decided of all series of hours.
+    """Arrange what ``decide`` returned of all series of hours.
 
-    Args:
-        decided: As ``decide`` returns it.
-
-    Returns:
-        By their names the rows of ``SERIES_LIMIT`` and those of ``DIM_BUCKET``, of which a member
-        was seen, in their orders, and what ``REPORTS`` says.
+    The result has, by their names, the rows of ``SERIES_LIMIT`` and those of ``DIM_BUCKET``, of
+    which a member was seen, in their orders, and what ``REPORTS`` says.
     """
     hour, _ = ranked(ranks_of(decided["cluster_id"]) * _HOURS + _hours(decided))
     since, until = (_micros(decided[name]) for name in _SPAN)
@@ -232,13 +218,9 @@ def doubled_id(ids: pa.Table) -> int | None:
 def name_entities(buckets: pa.Table, level: str = "level") -> pa.Table:
     """Add to each bucket the entity of a level, from the tags of the bucket.
 
-    Args:
-        buckets: Have bucket_user, bucket_client and the level.
-        level: The name of its column, where null is 0: nothing limits, and the names are '' and not
-            default, as those of an entity without either type.
-
-    Returns:
-        The same with quota_user, quota_user_default, quota_client_id and quota_client_default.
+    Buckets have bucket_user, bucket_client and the level. Added are quota_user, quota_user_default,
+    quota_client_id and quota_client_default. Where the level is 0 or null nothing limits, and the
+    names are '' and not default, as those of an entity without either type.
     """
     levels = buckets[level].fill_null(NO_LEVEL).to_numpy()
     user, client_id = USER_SLOT[levels], CLIENT_ID_SLOT[levels]

@@ -33,11 +33,8 @@ def find_limits(
 ) -> DataFrame:
     """Return what tasks make of the series of hours, by the packing of ``made``.
 
-    Args:
-        lakes: Where the series are.
-        hours: All that are read.
-        look_ups: Each of a share of the users.
-        made: ``SERIES_LIMIT`` and ``DIM_BUCKET``, and what ``REPORTS`` says.
+    Each look-up is of a share of the users. ``made`` takes ``SERIES_LIMIT`` and ``DIM_BUCKET``, and
+    what ``REPORTS`` says.
     """
     packing = made.packing
 
@@ -78,9 +75,7 @@ def decide(
 def require_own_ids(ids: pa.Table, decided: Callable[[], DataFrame]) -> None:
     """Make sure that no two buckets have the same id.
 
-    Args:
-        ids: As ``REPORTS`` says, of all tasks.
-        decided: Makes what ``decide`` returns, to name the two.
+    ``ids`` are as ``REPORTS`` says, of all tasks; ``decided`` calls ``decide``, to name the two.
 
     Raises:
         UsageError: Two have.

@@ -87,11 +87,8 @@ class Texts(NamedTuple):
 class Versions:
     """Which value held when; a row for each, by names, level and time.
 
-    Attributes:
-        texts: What ``names`` number.
-        names: Of the entity, with its cluster and key.
-        level: Of the entity, 1 to 8.
-        since: In microseconds, as is ``until``, which is exclusive.
+    ``names`` are numbers of ``texts``: of an entity with its cluster and key. Levels are 1 to 8,
+    times microseconds of the epoch; ``until`` is exclusive.
     """
 
     texts: Texts

@@ -96,10 +96,7 @@ def minutes_of_buckets(
 ) -> ByTasks:
     """Return ``BUCKET_MINUTE`` of hours of lakes: the sums of the members of each bucket.
 
-    Args:
-        lakes: Of those that overlap the first counts.
-        hours: Which.
-        bucket_ids: Of these buckets alone.
+    Of lakes that overlap the first counts. ``bucket_ids`` are null for all buckets.
     """
     return _summed(lakes, hours, minutes_of, BUCKET_MINUTE, bucket_ids)
 
@@ -141,9 +138,7 @@ class Minutes:
     Attributes:
         hour: Of the epoch.
         limits: What was decided for the members.
-        keys_of_limits: The numbers of their keys.
         rows: The row of ``limits`` of each minute: all of a bucket have the same at a time.
-        bucket: The number of the bucket.
         spot: Broker and minute of the hour.
         micros: The sum of the rates in 10^-6 units, so that no order of the members shows in it.
         rate_max: The sum of the maxima.
@@ -233,11 +228,8 @@ def _look_up(
 def sum_members(hour: int, rates: pa.Table, names: pa.Table, limits: pa.Table) -> Minutes:
     """Sum up the members of each bucket in each minute on each broker.
 
-    Args:
-        hour: Of the epoch.
-        rates: The columns of ``RATE_MINUTE``.
-        names: Those of ``SERIES``.
-        limits: Those of ``SERIES_LIMIT``.
+    The hour is of the epoch; the columns are those of ``RATE_MINUTE``, ``SERIES`` and
+    ``SERIES_LIMIT``.
     """
     limits = _with_keys(limits, names)
     minute = _times(rates, "ts", hour) // _MINUTE_US

@@ -42,12 +42,7 @@ Expected = Mapping[int | None, int]
 
 
 def days_of_buckets(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks:
-    """Return ``UTILIZATION_DAILY`` of hours of buckets in lakes.
-
-    Args:
-        lakes: Where they are.
-        hours: All of some days.
-    """
+    """Return ``UTILIZATION_DAILY`` of hours of buckets in lakes, which are all hours of days."""
     schema = to_arrow_schema(schema_of(UTILIZATION_DAILY))
 
     def make(_: Share, hours: pa.Table, present: pa.Table) -> pa.Table:
@@ -78,11 +73,7 @@ def _expected_minutes(hours: pa.Table) -> Expected:
 
 
 def histogram(days: DataFrame) -> DataFrame:
-    """Return the minutes in each bin of all brokers together: ``UTILIZATION_HIST``.
-
-    Args:
-        days: The columns of ``UTILIZATION_DAILY``.
-    """
+    """Return ``UTILIZATION_HIST`` of ``UTILIZATION_DAILY``: the minutes in bins, of all brokers."""
     bins = days.where("hist_bin is not null").select(
         *_BUCKET_DAY,
         sf.lit(None).cast("int").alias("broker_id"),
@@ -95,13 +86,8 @@ def histogram(days: DataFrame) -> DataFrame:
 def _days_of(hours: pa.Table, expected: Expected) -> pa.Table:
     """Sum up the hours of buckets of a day, by broker and for all brokers together.
 
-    Args:
-        hours: The columns of ``_READ``, of one day.
-
-        expected: Of the day.
-
-    Returns:
-        The columns of ``UTILIZATION_DAILY``, by key, bucket and broker, that of all brokers first.
+    The result has the columns of ``UTILIZATION_DAILY``, by key, bucket and broker, that of all
+    brokers first.
     """
     keys = sorted(pc.unique(hours["key"]).to_pylist())
     key = pc.index_in(hours["key"], pa.array(keys)).to_numpy()
@@ -149,13 +135,9 @@ def _column(table: pa.Table) -> Any:
 
 
 def _sums(hours: pa.Table, begins: Numbers, latest: Numbers, *, is_pool: bool) -> pa.Table:
-    """Sum up runs of hours.
+    """Sum up runs of hours; ``latest`` is the row of each run with its limit and level.
 
-    Args:
-        hours: In order.
-        begins: Where the runs begin.
-        latest: The row of each run with its limit and level.
-        is_pool: Whether runs are of all brokers.
+    In the pool they are of all brokers.
     """
     column, number = _column(hours), len(begins)
     named = hours.select(["cluster_id", "dt", "broker_id", "key", "bucket_id", "level", "limit"])

@@ -92,7 +92,6 @@ class Stretches(NamedTuple):
         rows: As ``find_stretches`` returns them; whole where they begin on ``about``.
         ends: As ``last_minutes`` returns them, of all days that were read.
         about: The days whose incidents are to be replaced.
-        read: All days that were read.
     """
 
     rows: pa.Table
@@ -104,11 +103,7 @@ class Stretches(NamedTuple):
 def stretches_around(hours: Hours, out: Lake, days: Sequence[Partition], gap: int) -> Stretches:
     """Find the stretches of days, as a whole.
 
-    Args:
-        hours: Gives the hours of any days.
-        out: Has the incidents that were found before.
-        days: That a run is about.
-        gap: See ``find_stretches``.
+    ``out`` has the incidents that were found before. A run is about ``days``.
     """
     own = {Day.of(day) for day in days}
     befores = _of(hours.last_before(day.partition) for day in own if day.plus(-1) not in own)

@@ -31,11 +31,7 @@ _MINUTE_US: Final = 60_000_000
 
 
 def violating_minutes(hours: pa.Table) -> pa.Table:
-    """Return ``VIOLATIONS``: the minutes that violate, and the last of all.
-
-    Args:
-        hours: The columns of ``HOUR_COLUMNS``, of a cluster's day.
-    """
+    """Return ``VIOLATIONS`` of the ``HOUR_COLUMNS`` of a cluster's day."""
     day = hours["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
     hour = (day * 24 + hours["hour"].to_numpy()) * 60
     last = (hour + bit_length(hours["present"].to_numpy()) - 1).max(initial=0)
@@ -51,11 +47,7 @@ def violating_minutes(hours: pa.Table) -> pa.Table:
 
 
 def last_minutes(violating: pa.Table) -> dict[tuple[str, int], int]:
-    """Return the last minute of each cluster and day, which is in days of the epoch.
-
-    Args:
-        violating: The columns of ``VIOLATIONS``, of several days.
-    """
+    """Return the last minute in ``VIOLATIONS`` of each cluster and day of the epoch."""
     ends = violating.filter(violating["key"].is_null())
     names, times = ends["cluster_id"].to_pylist(), ends["ts"].to_pylist()
     return {(name, time // _DAY): time for name, time in sorted(zip(names, times, strict=True))}
@@ -64,17 +56,11 @@ def last_minutes(violating: pa.Table) -> dict[tuple[str, int], int]:
 def find_stretches(violating: pa.Table, gap: int) -> pa.Table:
     """Find the stretches of violating minutes: throttled, or with a maximum above the limit.
 
+    Minutes of ``VIOLATIONS`` whose starts are at most ``gap`` minutes apart are joined. The columns
+    are those of ``THROTTLE_INCIDENT`` that follow from them, by bucket, broker and start.
     ``level`` is that of the last minute; ``throttle_ms_p95`` is over the minutes with recorded
     throttling, null without any; ``dt`` is the day of the start, ``brokers_affected`` how many
     brokers have a stretch of the bucket at the same time.
-
-    Args:
-        violating: The columns of ``VIOLATIONS``.
-        gap: Violating minutes whose starts are at most this many minutes apart are joined.
-
-    Returns:
-        The columns of ``THROTTLE_INCIDENT`` that follow from the minutes, by bucket, broker and
-        start.
     """
     minutes = violating.filter(violating["key"].is_valid())
     ranks = [ranks_of(minutes[name]) for name in ("key", "cluster_id")]
@@ -145,10 +131,8 @@ def _p95(values: Numbers, begins: Numbers, counts: Numbers) -> Numbers:
 def _brokers_affected(numbers: list[Numbers], starts: Numbers, ends: Numbers) -> pa.Array:
     """Count the brokers that have a stretch of the same bucket at the same time.
 
-    Args:
-        numbers: Broker, and then what tells buckets apart, of stretches in order.
-        starts: Minutes of the epoch.
-        ends: Exclusive.
+    ``numbers`` are the broker, and then what tells buckets apart, of stretches in order; ends are
+    exclusive.
     """
     is_first = np.zeros(len(starts), np.int64)
     firsts = begins_of(*numbers)
@@ -169,12 +153,7 @@ def _brokers_affected(numbers: list[Numbers], starts: Numbers, ends: Numbers) ->
 
 
 def status_of(stretches: pa.Table, last: Mapping[tuple[str, int], int]) -> pa.Array:
-    """Say which go on: those that end with the last minute that their cluster has.
-
-    Args:
-        stretches: As ``find_stretches`` returns them.
-        last: As ``last_minutes`` returns it.
-    """
+    """Say which stretches go on: those that end with the last minute that their cluster has."""
     of_cluster: dict[str, int] = {}
     for (cluster, _), time in last.items():
         of_cluster[cluster] = max(time, of_cluster.get(cluster, 0))
@@ -197,12 +176,7 @@ QUOTAS: Final = """cluster_id string, bucket_id bigint, level tinyint, last_seen
 
 
 def latest_quotas(buckets: pa.Table, bucket_ids: pa.Array) -> pa.Table:
-    """Return the last quota of each of some buckets.
-
-    Args:
-        buckets: The columns of ``QUOTA_COLUMNS``, as of several hours.
-        bucket_ids: Which.
-    """
+    """Return the last quota of each of some buckets: of ``QUOTA_COLUMNS`` of several hours."""
     # Bucket and level name one entity; the last seen wins should they ever not.
     own = buckets.filter(pc.is_in(buckets["bucket_id"], bucket_ids))
     own = own.sort_by([(name, "ascending", "at_start") for name in QUOTA_COLUMNS])
