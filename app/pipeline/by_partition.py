@@ -63,7 +63,6 @@ class Reading:
     """What a call reads.
 
     Attributes:
-        columns: Of each table.
         bytes_of_share: About so many bytes of compressed columns are a share.
         by: The columns that tell partitions apart, ``BY_HOUR`` or ``BY_DAY``.
         together: Whether a call may get several partitions, which their columns tell apart, and
@@ -101,9 +100,6 @@ def by_partition(
 
     Args:
         lakes: Where the tables are; of those that overlap the first counts.
-        reading: What is read of them.
-        partitions: All that are read.
-        make: What is done with each share.
     """
     found = [
         local
@@ -183,13 +179,7 @@ def _divide(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What tasks do.
-
-    Attributes:
-        reading: What with.
-        schemas: Of the columns of each table.
-        make: What is done with each share.
-    """
+    """What tasks do."""
 
     reading: Reading
     schemas: Sequence[pa.Schema]
@@ -298,7 +288,6 @@ def columns_of(
 
     Args:
         lakes: Where the table is; one may lack it.
-        columns: Which.
         partitions: Null is everywhere.
 
     Raises:

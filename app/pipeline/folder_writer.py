@@ -54,7 +54,6 @@ class Staging:
     """Files that tasks write, and that take the place of others together.
 
     Attributes:
-        folder: Of the table.
         write: What a task does: it writes the files of rows of the table's columns, in its order,
             those of a partition one after the other, and yields ``WRITTEN``. It may be sent.
     """
@@ -125,11 +124,7 @@ class ByTasks:
     make: Writer
 
     def rows(self, ddl: str) -> DataFrame:
-        """Return them by way of Java, for whoever else writes them.
-
-        Args:
-            ddl: Of the table.
-        """
+        """Return them by way of Java, for whoever else writes them."""
         return self.of.mapInArrow(self.make, ddl)
 
 
@@ -145,9 +140,6 @@ def write_here(
     Args:
         rows: The columns of the table, in its order; each task has the rows of a partition one
             after the other, in the order of its file. This process writes those that it has.
-        schema: Of the table.
-        table: Its partitions.
-        folder: Of the table.
         revision: Of a table that has them; its other revisions stay.
     """
     with Staging(folder, schema, table) as staging:

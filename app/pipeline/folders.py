@@ -44,7 +44,6 @@ def retried(work: Callable[[], Result], traces: Sequence[str] = (FILE_IS_GONE,))
     """Do something, anew where another run replaces what it reads meanwhile.
 
     Args:
-        work: What.
         traces: What errors say of it: for most PySpark has no class, and so no condition.
 
     Raises:
@@ -177,7 +176,6 @@ def partitions_below(
     """Yield the folder of each partition that has files, with the values of its columns.
 
     Args:
-        folder: Of the table.
         columns: That name the levels of folders.
         within: Values of columns; folders of a value that none of them has are not listed.
         values: Of the levels above.

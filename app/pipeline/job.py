@@ -90,11 +90,9 @@ class Job:
     """One run of one job.
 
     Attributes:
-        name: Of the job.
         options: The command line, as argparse gives it.
         counts: What the report says: rows in, rows out of each table, and so on.
         findings: How many findings there are, for ``--fail-on findings``.
-        quarantined: How many rows were quarantined.
         failed_checks: Those of ``dq_result`` that ``--fail-on dq`` looks at.
         without_quotas: Clusters of the input of which there is no quota.
         with_quotas: Clusters of which there are quotas.

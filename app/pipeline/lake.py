@@ -66,7 +66,6 @@ class Lake:
     """The tables below one URI, or those of one catalog.
 
     Attributes:
-        session: Reads and writes.
         name: The URI above the folders of the tables, or the catalog with its namespace.
     """
 
@@ -74,8 +73,6 @@ class Lake:
         """Name the tables; nothing is read.
 
         Args:
-            session: Reads and writes.
-            name: A URI or path, else the catalog.
             catalog: Whether tables are called ``NAME.<table>``.
         """
         self.session = session
@@ -146,7 +143,6 @@ class Lake:
         """Return the partitions of a table, in order; in a folder those too that a run emptied.
 
         Args:
-            table: Which.
             within: Look for these alone, as ``read_in`` takes them.
         """
         if self._catalog:
@@ -193,7 +189,6 @@ class Lake:
 
         Args:
             rows: The columns of the table; those of a frame in any order.
-            table: Its columns, types and layout.
             replaces: All partitions that the run is about: without rows they are empty afterwards.
             revision: Of a table with revisions: what ``next_revision`` returned before that was
                 read which the rows follow from; default the next one.
@@ -295,12 +290,7 @@ class Lake:
         self._remove(older)
 
     def next_revision(self, table: Table, days: Sequence[Partition]) -> str:
-        """Return a name for a revision of days, newer than those that there are.
-
-        Args:
-            table: Has revisions.
-            days: Of which it will be.
-        """
+        """Return a name for a revision of days, newer than those that there are."""
         folders = [] if self._catalog else self._folders_of(table, days)
         named = (revision_of(folder).partition("-")[0] for folder in folders)
         times = [datetime.strptime(time, "%Y%m%dT%H%M%S%f%z") for time in named]
@@ -459,7 +449,6 @@ def read_first(
 
     Args:
         lakes: One may lack the table.
-        table: Which.
         partitions: As for ``Lake.read_in``.
         keys: Beside its partition columns; without them those of its order.
     """
@@ -477,8 +466,6 @@ def partitions_of(
     """Return the partitions of a table in all lakes, each once, in order.
 
     Args:
-        lakes: Where.
-        table: Which.
         within: Look for these alone, as ``Lake.read_in`` takes them.
     """
     found = {tuple(item.items()) for lake in lakes for item in lake.partitions(table, within)}

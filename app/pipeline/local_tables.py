@@ -126,8 +126,6 @@ def local_partitions(
     """Return partitions to read one by one, or null where this process cannot read them by itself.
 
     Args:
-        lakes: Where the table is.
-        table: Which.
         within: As ``Lake.partitions`` takes it.
         names: Of the columns; those that a file lacks are null.
     """
@@ -159,7 +157,6 @@ def local_columns(
     """Return columns of partitions, or null where this process cannot read them by itself.
 
     Args:
-        lakes: Where the table is.
         table: Which; of revisions the newest count.
         partitions: As for ``local_partitions``.
         names: Of the columns; those that a file lacks are null.

@@ -159,8 +159,6 @@ def publish_advice(
     """Publish advice about clusters, or answers of what-if, likewise.
 
     Args:
-        job: As for ``publish``.
-        tables: That it has written.
         clusters: That they are about; of what-if with the run.
         reach: How far the data behind them reach; null: it was not asked for.
 
@@ -182,12 +180,10 @@ def publish_results(
     on one of the days; ``dim_bucket`` grows, since other days need its rows.
 
     Args:
-        job: As for ``publish``.
         tables: The rows of each table, in batches, which are read once no other run publishes: so
             the last to publish has what all others have.
         days: The clusters and days whose rows they replace; a table without any ends empty there.
             Advice is replaced by cluster, what-if by run.
-        reach: How far the data behind them reach.
 
     Raises:
         UsageError: As ``publish``.

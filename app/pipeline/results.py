@@ -116,8 +116,6 @@ class Hours:
 
     Args:
         lakes: Where they are; of those that overlap the first counts.
-        out: Where the days are written.
-        table: Which table of days.
 
     Attributes:
         lakes: Where they are.
@@ -173,9 +171,6 @@ def settled(
     on at the same time. Each of them writes its hours once, so this ends.
 
     Args:
-        lakes: Where the hours are.
-        out: Where the days are written.
-        table: Which table of days.
         write: Reads hours, and writes days as their revision.
 
     Raises:
@@ -199,8 +194,6 @@ class BrokerCoverage(NamedTuple):
     """One broker's minutes.
 
     Attributes:
-        cluster_id: Whose broker.
-        broker_id: Which.
         minutes: In which it reported anything.
         expected: From the first to the last minute in which any broker of its cluster did.
         last: Its last minute, UTC.

@@ -149,12 +149,9 @@ def record_published(
     """Say, in the transaction that publishes, that the run succeeded.
 
     Args:
-        connection: Of the transaction.
         job: Is being recorded. The id of the run follows from inputs that were not found when it
             began.
-        reach: How far the data reach.
         tables: How many rows of which table were published.
-        clusters: Of the rows.
     """
     values = {
         "run_id": job.run_id,

@@ -181,7 +181,6 @@ def spark_session(
     ours.
 
     Args:
-        name: Of the application.
         master: As ``spark-submit --master``, or the ``sc://`` address of a Spark Connect server;
             null leaves it to ``spark-submit`` or ``SPARK_REMOTE``, else it is this machine.
         settings: Spark settings that win over all others.

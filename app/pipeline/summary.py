@@ -41,7 +41,6 @@ class Results:
 
     Attributes:
         lakes: Where the tables are; one may be in several, or in none.
-        scope: The cluster and the period.
         days: Of the results; null is all of them.
     """
 
@@ -146,13 +145,7 @@ class NearLimit:
 
 
 def summarize(job: Job, lakes: Sequence[Lake], days: Sequence[Partition] | None = None) -> None:
-    """End a job's report with the buckets nearest to their limits and the open incidents.
-
-    Args:
-        job: Gets them.
-        lakes: Where the tables are.
-        days: Look at these alone.
-    """
+    """End a job's report with the buckets nearest to their limits and the open incidents."""
     retried(lambda: _summarize(job, Results(lakes, Scope.of(job), days)))
 
 

@@ -32,7 +32,6 @@ class Table:
     """A table as a folder of Parquet.
 
     Attributes:
-        name: Of the folder.
         ddl: Columns with Spark types, in order.
         partitions: The columns that name the folders below; a run replaces whole partitions.
         order: By what the rows of a file are sorted; with the partitions it identifies a row.

@@ -73,8 +73,6 @@ class TaskTables:
         """Stage what tasks can write.
 
         Args:
-            out: Where the tables will be.
-            tables: All that the tasks make.
             reports: The columns of what they report.
             opened: Ends what is staged and persisted.
         """
@@ -112,7 +110,6 @@ class TaskTables:
         """Replace partitions of a table by what the tasks made, and return how many rows that is.
 
         Args:
-            table: Which.
             replaces: All partitions that the run is about: without rows they are empty afterwards.
         """
         if table in self._returned:

@@ -70,9 +70,7 @@ def advise(use: Columns, keys: list[str], rules: SizingRules) -> dict[str, Numbe
     its own, unless most do.
 
     Args:
-        use: What each bucket used.
         keys: The names of the numbers of ``key``.
-        rules: How advice is given.
 
     Returns:
         For each value ``row``, the busiest bucket that is judged with it; numbers of ``ACTIONS``
@@ -206,8 +204,6 @@ def _of_defaults(
         judged: All buckets, and what the rules say of each by itself.
         rows: Those that are judged together, by their groups.
         group: Of each bucket.
-        keys: As for ``advise``.
-        rules: The same.
     """
     # The bucket with the highest target is last; of equal ones the lowest id.
     rows = rows[np.lexsort((~judged["bucket_id"][rows], judged["target"][rows], group[rows]))]

@@ -50,7 +50,6 @@ def stale_values(
     """Return ``STALE_QUOTA``.
 
     Args:
-        evidence: Has who was seen.
         versions: As ``read_versions`` returns them, those that have no end.
         days: Without traffic make a value unused.
         inventory: The users that there are; null where nobody says.
@@ -106,7 +105,6 @@ class ClusterColumns:
         """Return the columns of ``STALE_QUOTA`` but for cluster and period.
 
         Args:
-            days: Without traffic make a value unused.
             is_long: Whether the data are of so many.
             is_recent: Of each version, whether it is younger than the data.
         """

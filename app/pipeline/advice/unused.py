@@ -94,8 +94,6 @@ def find_unused(
     """Return each value that does nothing once.
 
     Args:
-        stored: All values.
-        seen: Who was seen.
         sizes: How many keys, users and client-ids there are.
         is_absent: Of each value, whether the inventory lacks its user.
         may_be_silent: Of each value, whether the data are of enough days, and it is not younger:

@@ -40,8 +40,6 @@ def grouped(
     """Return each group of rows once, with a value of each column.
 
     Args:
-        rows: Have the columns.
-        by: Those that groups are by.
         how: By column, Arrow's function of the values: ``max``, ``sum``.
         same: Columns whose values are the same in a group.
     """

@@ -21,7 +21,6 @@ def draw_results(job: Job, lakes: Sequence[Lake], folder: Path) -> None:
     """Draw use beside limits, and advice where its tables are; name the files in the report.
 
     Args:
-        job: Has the cluster and the period.
         lakes: Where the tables are; what is missing makes an empty picture that says so.
         folder: Of this machine, where the files go.
 

@@ -197,9 +197,6 @@ def draw_rates(
     """Draw ``rate_avg`` and ``rate_max`` beside limits, in the unit of the key.
 
     Args:
-        axes: Gets them.
-        key: Of the quota.
-        minutes: Of the bucket.
         limits: The column, the label and the colour of each.
         shaded: The column that is above 0 in minutes with a shade, and its label.
     """

@@ -52,7 +52,6 @@ def exported_points(observations: DataFrame, *, quoted: bool = True) -> DataFram
     """Return ``tidy_points`` with the names as brokers export them.
 
     Args:
-        observations: As made up.
         quoted: The client-id passed JMX, as with the JMX exporter.
 
     Source: Sanitizer.sanitize for users, Sanitizer.jmxSanitize and ObjectName.quote for client-ids.
@@ -150,10 +149,8 @@ class _Shape(NamedTuple):
     """How a shape's rows become files.
 
     Attributes:
-        rows: The rows of the shape.
         format: As Spark's writers call it.
         order: What sorts the rows of a file: they are the same whatever the cores.
-        options: Of the writer.
         folder: Below the shape's.
         partitions: Columns whose values have files of their own.
     """

@@ -52,7 +52,6 @@ class Plan:
         seed: What is random follows from it.
         observations: Rows of observation_minute.
         entities: Distinct entities of quota_version.
-        cluster: The cluster id.
         start: Of the first minute, UTC.
         brokers: With the ids 1 and up: so many that the data are about a month's.
         hot_series: Brokers and keys of the hot pair, which is seen in each minute on all of them.

@@ -116,8 +116,6 @@ class BucketMinutes:
         begins: Where each series begins; it has a ``bucket``, ``broker`` and ``has_tokens``.
         minute: Of the epoch.
         throttled: Of each minute, whether the broker said that it throttled.
-        now: Under the limit of now.
-        new: Under the one that is proposed.
     """
 
     begins: Numbers

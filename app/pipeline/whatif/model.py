@@ -64,7 +64,6 @@ def replay(
     Where nothing waits at first and no rate exceeds the limit, all is 0: only the others are run.
 
     Args:
-        minutes: Of all series.
         limits: Of each series, above 0; NaN for none.
         has_tokens: Of each series, whether its requests are refused rather than delayed.
         waiting: Of each series, what waited at the end of ``since``; without it nothing.
@@ -150,7 +149,6 @@ def _waiting(begins: Numbers, columns: Sequence[Numbers], carried: Numbers) -> N
     Rows go by turn: the first minute of each series, the longest series first, and so on.
 
     Args:
-        begins: Where each series begins.
         columns: What drains before a minute, what its burst adds, the most that may wait, and what
             drains after the burst.
         carried: Of each series, what waits at first.
