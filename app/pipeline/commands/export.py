@@ -16,7 +16,6 @@ from app.pipeline.errors import UsageError
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, partitions_of, read_first
-from app.pipeline.partitions import days_of
 from app.pipeline.results import Scope, explain, say_plan
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -106,13 +105,9 @@ def _bucket_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
 def _histograms(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     for lake in lakes:
         lake.require(UTILIZATION_DAILY)
-    days = [
-        {"cluster_id": name}
-        for name in sorted(
-            {day["cluster_id"] for day in days_of(partitions_of(lakes, UTILIZATION_DAILY))}
-        )
-    ]
-    return histogram(scope.of_days(read_first(lakes, UTILIZATION_DAILY, days)))
+    names = {day["cluster_id"] for day in partitions_of(lakes, UTILIZATION_DAILY)}
+    clusters = [{"cluster_id": name} for name in sorted(names)]
+    return histogram(scope.of_days(read_first(lakes, UTILIZATION_DAILY, clusters)))
 
 
 _TABLES: Final[Mapping[Table, Callable[[Sequence[Lake], Scope], DataFrame]]] = {

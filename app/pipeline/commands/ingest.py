@@ -15,8 +15,13 @@ from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folders import values_of
-from app.pipeline.ingest.checks import CLUSTER_NAMED, Tally, checks
-from app.pipeline.ingest.hints import without_brokers, without_quota_metrics
+from app.pipeline.ingest.checks import (
+    CLUSTER_NAMED,
+    Tally,
+    checks,
+    without_brokers,
+    without_quota_metrics,
+)
 from app.pipeline.ingest.inputs import (
     FORMATS,
     KAFKA,
@@ -294,10 +299,10 @@ def _write(
     return sum(rows.values())
 
 
-def _partition(cluster: str, hour: int) -> Partition:
-    """Return an hour of the epoch as a partition."""
-    day = (date(1970, 1, 1) + timedelta(days=hour // 24)).isoformat()
-    return {"cluster_id": cluster, "dt": day, "hour": f"{hour % 24}"}
+def _partition(cluster: str, hour_of_epoch: int) -> Partition:
+    days, hour = divmod(hour_of_epoch, 24)
+    day = date(1970, 1, 1) + timedelta(days)
+    return {"cluster_id": cluster, "dt": f"{day}", "hour": f"{hour}"}
 
 
 def _cut_hours(job: Job, inputs: Inputs, out: Lake, hours: Sequence[Partition]) -> list[Partition]:

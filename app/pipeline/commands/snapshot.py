@@ -134,7 +134,8 @@ def run(job: Job) -> None:
     job.read["taken_at"] = taken_at.isoformat()
     rows = [{"cluster_id": cluster, **row} for row in _rows(live.quotas)]
     with job.spark() as session:
-        snapshot = {"dt": taken_at.date(), "snapshot_id": _snapshot_id(live), "taken_at": taken_at}
+        digest = hashlib.sha256(f"{live.cluster_id} {taken_at.isoformat()}".encode()).hexdigest()
+        snapshot = {"dt": taken_at.date(), "snapshot_id": digest[:16], "taken_at": taken_at}
         version = {"valid_from": taken_at, "origin": "snapshot"}
         lake = job.lake()
         _add(job, lake, _frame(session, QUOTA_SNAPSHOT, rows, snapshot))
@@ -173,11 +174,6 @@ def _rows(quotas: Iterable[Quota]) -> Iterator[dict[str, Any]]:
             columns = entity_columns(ClientQuotaEntity.of(quota["entity"]))
             for key, value in quota["values"].items():
                 yield {**columns, "key": key, "value": float(value)}
-
-
-def _snapshot_id(live: LiveQuotas) -> str:
-    text = f"{live.cluster_id} {live.as_of.isoformat()}"
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _frame(

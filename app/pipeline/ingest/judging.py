@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +20,6 @@ from app.pipeline.ingest.texts import Texts, decoded, numbers_of, time_of
 from app.pipeline.usage.measures import Numbers
 
 Batches = Iterable[pa.RecordBatch]
-
-_FIELDS: Final = {
-    name: {"cluster": "cluster_id", "broker": "broker_id"}.get(name, name) for name in LABELS
-}
-"""A label to the field that holds it."""
 
 
 class Headers(NamedTuple):
@@ -86,7 +81,7 @@ def judge_rows(read: pa.Table, headers: Headers, rules: Rules) -> pa.Table:
 
     def texts(at: Numbers, _: Numbers) -> Sequence[str]:
         if text.null_count:
-            return _objects(columns.take(pa.array(at)))
+            return _objects_of_json(columns.take(pa.array(at)))
         return decoded(text.take(pa.array(at)))
 
     value = column("value")
@@ -96,7 +91,8 @@ def judge_rows(read: pa.Table, headers: Headers, rules: Rules) -> pa.Table:
         "ts": times_of(columns, headers),
         "value": pa.nulls(len(read), pa.float64()) if value is None else numbers_of(value),
     }
-    for name, field in _FIELDS.items():
+    for name in LABELS:
+        field = {"cluster": "cluster_id", "broker": "broker_id"}.get(name, name)
         if (values := column(field)) is not None:
             found[name] = values
     if "cluster" not in found:
@@ -121,8 +117,7 @@ def times_of(read: pa.Table, headers: Headers) -> pa.Array:
     return Texts.of(column).read(time_of, pa.int64())
 
 
-def _objects(rows: pa.Table) -> list[str]:
-    """Return rows as objects of JSON."""
+def _objects_of_json(rows: pa.Table) -> list[str]:
     columns = [_plain(column) for column in rows.columns]
     return [
         json.dumps(

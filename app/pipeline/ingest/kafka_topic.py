@@ -105,7 +105,10 @@ def offsets_of(topic: str, settings: Settings) -> tuple[list[OffsetRange], date 
         if metadata.error is not None:
             message = f"--input: {topic} cannot be read: {metadata.error.str()}."
             raise UsageError(message)
-        spans = [_range_of(consumer, topic, number) for number in sorted(metadata.partitions)]
+        spans = []
+        for number in sorted(metadata.partitions):
+            ends = consumer.get_watermark_offsets(TopicPartition(topic, number), _REQUEST_S)
+            spans.append(OffsetRange(topic, number, *ends))
         cut_days = [day for span in spans if (day := _cut_day(consumer, span))]
         return spans, max(cut_days, default=None)
     except KafkaException as error:
@@ -191,11 +194,6 @@ def _messages(consumer: Consumer, span: OffsetRange, settings: Settings) -> Iter
         yield message
         if message.offset() == span.end - 1:
             return
-
-
-def _range_of(consumer: Consumer, topic: str, partition: int) -> OffsetRange:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), _REQUEST_S)
-    return OffsetRange(topic, partition, low, high)
 
 
 def _cut_day(consumer: Consumer, span: OffsetRange) -> date | None:

@@ -56,7 +56,6 @@ class SeriesLabels:
     """Reads the labels of series in JSON, with the names that a map gives them."""
 
     def __init__(self, names: MetricMap) -> None:
-        """Take the map."""
         self._mapped = {LABELS[column]: label for column, label in names.columns.items()}
         self._instances = names.instances
         self._cached = lru_cache(maxsize=2**18)(self._read)
@@ -106,7 +105,6 @@ class SeriesLabels:
         return Labels(**found)
 
     def _fields_of(self, labels: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-        """Return which labels say what."""
         fields = {**labels_by_field(labels), METRIC: [_NAME]}
         return fields | {field: [name] if name else [] for field, name in self._mapped.items()}
 

@@ -135,14 +135,6 @@ class Groups(NamedTuple):
         order = np.argsort(both, kind="stable")
         begins = begins_of(both[order])
         partition, broker = np.divmod(found, len(where.brokers))
-        sums = {
-            name: np.add.reduceat(column[order], begins)
-            for name, column in (
-                ("rows", self.rows),
-                ("with_rate", self.with_rate),
-                ("ups", self.ups),
-            )
-        }
         minutes = np.bitwise_or.reduceat(self.reported[order], begins)
         scraped = np.bitwise_or.reduceat(self.scraped[order], begins)
         table = pa.table(
@@ -150,7 +142,9 @@ class Groups(NamedTuple):
                 "cluster_id": where.names.clusters.take(pa.array(where.clusters[partition])),
                 "broker_id": pa.array(where.brokers[broker].astype(np.int32)),
                 "hour_number": pa.array(where.hours[partition].astype(np.int32)),
-                **sums,
+                "rows": np.add.reduceat(self.rows[order], begins),
+                "with_rate": np.add.reduceat(self.with_rate[order], begins),
+                "ups": np.add.reduceat(self.ups[order], begins),
                 "minutes": np.bitwise_count(minutes).astype(np.int64),
                 "first": np.minimum.reduceat(self.first[order], begins),
                 "last": np.maximum.reduceat(self.last[order], begins),

@@ -115,11 +115,8 @@ def _outcome(found: DataFrame, rows: Sequence[Row], staged: Mapping[str, Staging
 def quarantine(refused: DataFrame, names: dict[int, str], hours: Sequence[Partition]) -> DataFrame:
     """Return the columns of ``QUARANTINE``; what is of none of the hours is with the first."""
     sources = refused.sparkSession.createDataFrame(list(names.items()), "file int, source string")
-    number = sf.expr(f"cast(ts div {HOUR_US} as int)")
-    of_hour = {"dt": "date_from_unix_date(hour_number div 24)", "hour": "hour_number % 24"}
-    own = refused.withColumn("hour_number", number).withColumns(
-        {name: sf.expr(item) for name, item in of_hour.items()}
-    )
+    own = refused.selectExpr("*", f"cast(ts div {HOUR_US} as int) as number")
+    own = own.selectExpr("*", "date_from_unix_date(number div 24) as dt", "number % 24 as hour")
     is_own = sf.coalesce(is_within(hours, QUARANTINE.partitions), sf.lit(False))
     at_home = {"cluster_id": "string", "dt": "date", "hour": "int"}
     home = hours[0]

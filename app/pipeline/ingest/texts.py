@@ -91,8 +91,10 @@ class Texts:
     def of(cls, column: pa.ChunkedArray | pa.Array) -> Self:
         """Read a column of any type; a null is '', and bytes that are no UTF-8 are none."""
         encoded = _encoded(column)
-        values = [_text(value) for value in _values(encoded.dictionary)]
-        codes = encoded.indices
+        dictionary, codes = encoded.dictionary, encoded.indices
+        if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
+            dictionary = dictionary.cast(pa.large_binary())
+        values = [_text(value) for value in dictionary.to_pylist()]
         if codes.null_count:
             codes = pc.fill_null(codes.cast(pa.int64()), len(values))
             values.append("")
@@ -209,14 +211,6 @@ def _encoded(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
     if isinstance(column, pa.ChunkedArray):
         column = column.chunk(0)
     return column
-
-
-def _values(dictionary: pa.Array) -> list[Any]:
-    """Return values; texts as bytes, which may be no UTF-8."""
-    if pa.types.is_string(dictionary.type) or pa.types.is_large_string(dictionary.type):
-        dictionary = dictionary.cast(pa.large_binary())
-    values: list[Any] = dictionary.to_pylist()
-    return values
 
 
 def _text(value: Any) -> str | None:

@@ -6,7 +6,6 @@ user: ``quota.type:PRODUCE`` of Strimzi's static quotas, ``group:ops`` of a grou
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -20,8 +19,6 @@ from app.pipeline.errors import UsageError
 from app.pipeline.lake import schema_of
 from app.pipeline.resolve.versions import ALWAYS
 from app.pipeline.tables import QUOTA_VERSION
-
-_TYPE: Final = "quota.type"
 
 
 def callback_model(path: str | None) -> CallbackModel:
@@ -58,7 +55,7 @@ def versions_of_callback(
     rows = [
         {
             "cluster_id": cluster,
-            "user": f"{_TYPE}:{quota_type.value}",
+            "user": f"quota.type:{quota_type.value}",
             "user_default": False,
             "client_id": "",
             "client_default": False,

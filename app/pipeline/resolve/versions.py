@@ -30,7 +30,6 @@ ALWAYS_US, FOREVER_US = (
 )
 """Both in microseconds."""
 
-_SNAPSHOT: Final = "snapshot"
 _MOST: Final = 2**63
 _COLUMNS: Final = (
     *("cluster_id", "user", "user_default", "client_id", "client_default"),
@@ -125,7 +124,7 @@ class Versions:
             held[name].cast(pa.timestamp("us")).cast(pa.int64()).fill_null(FOREVER_US).to_numpy()
             for name in ("valid_from", "valid_to")
         )
-        return cls._of(held, since, until, pc.equal(held["origin"], _SNAPSHOT))
+        return cls._of(held, since, until, pc.equal(held["origin"], "snapshot"))
 
     @classmethod
     def _of(

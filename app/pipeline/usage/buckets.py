@@ -125,12 +125,6 @@ def _summed(
     return by_partition(lakes, Reading(_FACTS, _BYTES_OF_SHARE), hours, make)
 
 
-def _with_keys(limits: pa.Table, names: pa.Table) -> pa.Table:
-    """Add the key of each series; leave out limits of series that have no name."""
-    number = pc.index_in(limits["series_id"], names["series_id"].combine_chunks())
-    return limits.append_column("key", names["key"].take(number)).filter(number.is_valid())
-
-
 @dataclass(frozen=True, slots=True)
 class Minutes:
     """The minutes of an hour's buckets, by cluster, bucket, broker and minute.
@@ -231,7 +225,9 @@ def sum_members(hour: int, rates: pa.Table, names: pa.Table, limits: pa.Table) -
     The hour is of the epoch; the columns are those of ``RATE_MINUTE``, ``SERIES`` and
     ``SERIES_LIMIT``.
     """
-    limits = _with_keys(limits, names)
+    number = pc.index_in(limits["series_id"], names["series_id"].combine_chunks())
+    # Series without a name have no key, and their limits no use.
+    limits = limits.append_column("key", names["key"].take(number)).filter(number.is_valid())
     minute = _times(rates, "ts", hour) // _MINUTE_US
     at, rows = _look_up(rates, minute * _MINUTE_US, limits, hour)
     members = rates.take(at)

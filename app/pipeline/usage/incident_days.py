@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
-from app.pipeline.by_partition import Columns, Reading, Share, by_partition, columns_of
+from app.pipeline.by_partition import Columns, Reading, by_partition, columns_of
 from app.pipeline.lake import Lake, partitions_of
 from app.pipeline.partitions import Partition, days_of
 from app.pipeline.results import Hours
@@ -126,16 +126,13 @@ def stretches_around(hours: Hours, out: Lake, days: Sequence[Partition], gap: in
 
 
 def _violating(hours: Hours, days: Sequence[Partition]) -> pa.Table:
-    """Return ``VIOLATIONS`` of days."""
     hours.remember(days)
     found = partitions_of(hours.lakes, BUCKET_HOUR, days)
     columns = Columns(BUCKET_HOUR, HOUR_COLUMNS, divided_by="bucket_id")
 
-    def make(_: Share, hours: pa.Table) -> pa.Table:
-        return violating_minutes(hours)
-
     reading = Reading([columns], _BYTES_OF_SHARE, BY_DAY)
-    return by_partition(hours.lakes, reading, found, make).rows(VIOLATIONS).toArrow()
+    made = by_partition(hours.lakes, reading, found, lambda _, rows: violating_minutes(rows))
+    return made.rows(VIOLATIONS).toArrow()
 
 
 def _behind(out: Lake, days: AbstractSet[Day], read: AbstractSet[Day]) -> set[Day]:
