@@ -60,13 +60,8 @@ _NO_RESULT: Final = frozenset(
     {
         *("out", "pg", "recommendations", "master", "conf", "json", "plot", "explain", "dry_run"),
         *("command", "fail_on", "token_file", "kafka_config", "input", "quotas", "offsets"),
-        *(
-            "prometheus_token_file",
-            "prometheus_user",
-            "prometheus_password_file",
-            "step",
-            "clusters_file",
-        ),
+        *("prometheus_token_file", "prometheus_user", "prometheus_password_file"),
+        *("step", "clusters_file"),
     }
 )
 """Options that change nothing in the result, or name what is read."""

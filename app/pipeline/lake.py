@@ -67,26 +67,17 @@ class Lake:
 
     Attributes:
         name: The URI above the folders of the tables, or the catalog with its namespace.
+        is_catalog: Whether tables are called ``NAME.<table>``.
     """
 
     def __init__(self, session: SparkSession, name: str, *, catalog: bool = False) -> None:
-        """Name the tables; nothing is read.
-
-        Args:
-            catalog: Whether tables are called ``NAME.<table>``.
-        """
         self.session = session
         self.name = name
-        self._catalog = catalog
-
-    @property
-    def is_catalog(self) -> bool:
-        """Whether the tables are those of a catalog."""
-        return self._catalog
+        self.is_catalog = catalog
 
     def address(self, table: Table) -> str:
         """Return what Spark calls a table."""
-        separator, name = (".", self.name) if self._catalog else ("/", self.name.rstrip("/"))
+        separator, name = (".", self.name) if self.is_catalog else ("/", self.name.rstrip("/"))
         return f"{name}{separator}{table.name}"
 
     def has(self, table: Table) -> bool:
@@ -129,7 +120,7 @@ class Lake:
             partitions: May lack ``cluster_id``, or have it alone; columns that the table lacks are
                 left out.
         """
-        if self._catalog:
+        if self.is_catalog:
             if not self.has(table):
                 return self.nothing(table)
             rows = self._rows(table)
@@ -145,7 +136,7 @@ class Lake:
         Args:
             within: Look for these alone, as ``read_in`` takes them.
         """
-        if self._catalog:
+        if self.is_catalog:
             frame = self.read(table) if within is None else self.read_in(table, within)
             values = frame.select(*(sf.col(name).cast("string") for name in table.partitions))
             return in_order(row.asDict() for row in values.distinct().collect())
@@ -161,7 +152,7 @@ class Lake:
 
     def files(self, table: Table, partitions: Sequence[Partition]) -> set[str]:
         """Return the files of partitions: as long as they are the same, so are the rows."""
-        if self._catalog:
+        if self.is_catalog:
             if self.session.catalog.tableExists(self.address(table)):
                 # Catalogs remember what a table was, which other processes may have changed.
                 self.session.catalog.refreshTable(self.address(table))
@@ -198,7 +189,7 @@ class Lake:
         Raises:
             InfrastructureError: What the tasks wrote is not where it is read.
         """
-        if table.has_revisions and not revision and not self._catalog:
+        if table.has_revisions and not revision and not self.is_catalog:
             revision = self.next_revision(table, self.partitions(table) if self.has(table) else ())
         if isinstance(rows, DataFrame):
             typed, by = _typed(rows, table), (*table.partitions, *table.order)
@@ -210,13 +201,13 @@ class Lake:
         else:
             written = self._write_by_spark(self._frame_of(rows, table), table, about, revision)
         filled = [dict(zip(table.partitions, values, strict=True)) for values in written]
-        if not self._catalog:
+        if not self.is_catalog:
             self._empty_others(table, filled, without(about, filled), revision)
         return sum(written.values())
 
     def folder_of_tasks(self, table: Table) -> Path | None:
         """Return the folder of a table that tasks reach as this process does; null elsewhere."""
-        return None if self._catalog else folder_of_tasks(self.session, self.address(table))
+        return None if self.is_catalog else folder_of_tasks(self.session, self.address(table))
 
     def _write_here(
         self, rows: DataFrame | ByTasks | pa.Table, table: Table, folder: Path, revision: str
@@ -244,7 +235,7 @@ class Lake:
         cached = rows.persist()
         try:
             due = _count(cached, table)
-            if self._catalog:
+            if self.is_catalog:
                 self._write_catalog(cached, table, replaces)
                 return due
             own = [REVISION] if revision else []
@@ -291,7 +282,7 @@ class Lake:
 
     def next_revision(self, table: Table, days: Sequence[Partition]) -> str:
         """Return a name for a revision of days, newer than those that there are."""
-        folders = [] if self._catalog else self._folders_of(table, days)
+        folders = [] if self.is_catalog else self._folders_of(table, days)
         named = (revision_of(folder).partition("-")[0] for folder in folders)
         times = [datetime.strptime(time, "%Y%m%dT%H%M%S%f%z") for time in named]
         newest = max([datetime.now(UTC), *(time + timedelta.resolution for time in times)])
@@ -341,7 +332,6 @@ class Lake:
             raise InfrastructureError(message)
 
     def _found(self, table: Table, filled: Sequence[Partition], revision: str) -> _Rows:
-        """Count the rows of a write."""
         rows = self._folders(table, filled).where(is_within(filled, table.partitions))
         if revision:
             # Without a single file of these days there is no such column.
@@ -354,14 +344,13 @@ class Lake:
         """Leave partitions without rows, where there are any; of a table without revisions."""
         if not partitions:
             return
-        if self._catalog:
+        if self.is_catalog:
             if self.session.catalog.tableExists(self.address(table)):
                 self._write_catalog(self.nothing(table), table, partitions)
             return
         self._write_nothing(table, self._folders_of(table, partitions))
 
     def _write_nothing(self, table: Table, folders: Iterable[str]) -> None:
-        """Write files without rows."""
         nothing = self.nothing(table).drop(*table.partitions)
         for folder in sorted(folders):
             nothing.write.mode("overwrite").parquet(folder)
@@ -379,11 +368,11 @@ class Lake:
 
     def _here(self, table: Table) -> Path | None:
         """Return the folder of a table that this process reaches by itself."""
-        return None if self._catalog else folder_here(self.session, self.address(table))
+        return None if self.is_catalog else folder_here(self.session, self.address(table))
 
     def _rows(self, table: Table) -> DataFrame:
         """Return all rows, of a folder with its revisions."""
-        if self._catalog:
+        if self.is_catalog:
             return self.session.table(self.address(table))
         reader = self.session.read.schema(schema_of(table))
         return list_files(reader, self.address(table))
@@ -416,7 +405,6 @@ def _levels(table: Table) -> Sequence[str]:
 
 
 def _count(rows: DataFrame, table: Table) -> _Rows:
-    """Count the rows of each partition."""
     values = [sf.col(name).cast("string").alias(name) for name in table.partitions]
     return {(*row[:-1],): row[-1] for row in rows.groupBy(*values).count().collect()}
 

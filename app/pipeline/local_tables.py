@@ -45,14 +45,6 @@ class LocalPartitions:
     schema: pa.Schema
     has_revisions: bool
 
-    def count(self) -> int:
-        """Return how many rows they have, from the footers of their files."""
-        return sum(map(self.rows_of, self.folders))
-
-    def rows_of(self, folder: Path) -> int:
-        """Return how many rows one of them has."""
-        return sum(file.metadata.num_rows for _, file in self._open(folder))
-
     def read(self, folder: Path) -> pa.Table:
         """Return the rows of one of them, as its files have them in the order of their names.
 

@@ -79,7 +79,7 @@ class Scope:
 
     def has(self, hour: Partition) -> bool:
         """Tell whether an hour of a cluster is in the scope."""
-        begin = datetime.fromisoformat(hour["dt"]).replace(hour=int(hour["hour"]), tzinfo=UTC)
+        begin = end_of(hour) - timedelta(hours=1)
         return (
             self.cluster in {None, hour["cluster_id"]}
             and (self.until is None or begin < self.until)
@@ -95,13 +95,13 @@ def end_of(hour: Partition) -> datetime:
 
 def merge_buckets(rows: DataFrame) -> DataFrame:
     """Return each bucket of ``DIM_BUCKET`` once, from its first to its last time."""
-    names = [name for name in DIM_BUCKET.columns if name not in _OF_HOUR]
+    of_hour = {"dt", "hour", "first_seen", "last_seen"}
+    names = [name for name in DIM_BUCKET.columns if name not in of_hour]
     return rows.groupBy(*names).agg(
         sf.min("first_seen").alias("first_seen"), sf.max("last_seen").alias("last_seen")
     )
 
 
-_OF_HOUR: Final = ("dt", "hour", "first_seen", "last_seen")
 _BYTES_OF_NAMES: Final = 2**30
 
 

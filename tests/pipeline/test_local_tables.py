@@ -28,7 +28,6 @@ def test_partitions_are_read_in_the_order_asked_for_with_null_for_what_files_lac
         pq.write_table(rows, folder / "_part-2.parquet")
     found = local_partitions([Lake(spark, f"{tmp_path}")], RATE_MINUTE, hours, NAMES)
     assert found is not None
-    assert found.count() == 2
     read = [found.read(folder).to_pylist() for folder in found.folders]
     assert [[*row.values()] for (row,) in read] == [
         ["c 1", number, number, 1.0, None] for number in (2, 10)

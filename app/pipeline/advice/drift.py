@@ -25,13 +25,7 @@ from app.pipeline.lake import Lake
 from app.pipeline.options import read_file
 from app.pipeline.partitions import Partition
 from app.pipeline.quota_history import SETTLING, SNAPSHOT, entity_of_columns
-from app.pipeline.tables import (
-    QUOTA_CONFLICT,
-    QUOTA_FAILED,
-    QUOTA_SNAPSHOT,
-    QUOTA_VERSION,
-    Table,
-)
+from app.pipeline.tables import QUOTA_CONFLICT, QUOTA_FAILED, QUOTA_SNAPSHOT, QUOTA_VERSION, Table
 
 _TYPES: Final = frozenset({"user", "client-id"})
 

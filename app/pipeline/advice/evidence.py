@@ -14,12 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from app.pipeline.advice.use import (
-    MOST_DAYS,
-    grouped,
-    reported_minutes,
-    with_reported,
-)
+from app.pipeline.advice.use import MOST_DAYS, grouped, reported_minutes, with_reported
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_first
 from app.pipeline.local_tables import local_columns

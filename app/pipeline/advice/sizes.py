@@ -21,12 +21,7 @@ from app.domain.right_sizes import (
 )
 from app.pipeline.advice.backtest import with_back_tests
 from app.pipeline.advice.evidence import Evidence, tags_of
-from app.pipeline.advice.judgement import (
-    ACTIONS,
-    REASONS,
-    advise,
-    numbered,
-)
+from app.pipeline.advice.judgement import ACTIONS, REASONS, advise, numbered
 from app.pipeline.advice.output import whole_table
 from app.pipeline.advice.use import MOST_DAYS, UseOnBrokers
 from app.pipeline.resolve.series import name_entities

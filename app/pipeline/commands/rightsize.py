@@ -130,7 +130,6 @@ _OPTIONS: Final = ("percentile", "margin", "floor", "step_max", "tolerate", "ske
 
 
 def _lines(advice: pa.Table) -> Iterator[str]:
-    """Yield the largest changes, for people."""
     changes = advice.filter(pc.field("value").is_valid())
     by = [("factor", "descending"), ("key", "ascending"), ("bucket_id", "ascending")]
     largest = changes.sort_by(by).slice(0, _LISTED).to_pylist()

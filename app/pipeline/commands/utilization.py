@@ -17,15 +17,7 @@ from app.pipeline.lake import Lake, partitions_of
 from app.pipeline.partitions import Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
-from app.pipeline.results import (
-    Hours,
-    Scope,
-    carry_names,
-    explain,
-    say_if_empty,
-    say_plan,
-    settled,
-)
+from app.pipeline.results import Hours, Scope, carry_names, explain, say_if_empty, say_plan, settled
 from app.pipeline.summary import summarize
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, UTILIZATION_DAILY
 from app.pipeline.usage.buckets import facts_of, hours_of_buckets

@@ -42,12 +42,7 @@ from app.pipeline.tables import (
 from app.pipeline.usage.measures import BYTE_KEYS
 from app.pipeline.whatif.buckets import INDETERMINATE, find_touched
 from app.pipeline.whatif.minutes import RATES, throttled_buckets, throttled_minutes
-from app.pipeline.whatif.proposal import (
-    Proposal,
-    quotas_of,
-    read_alterations,
-    read_recommendations,
-)
+from app.pipeline.whatif.proposal import Proposal, quotas_of, read_alterations, read_recommendations
 
 _DELIVERY_TIMEOUT_S: Final = 120
 _TIMELINES: Final = 20
@@ -271,7 +266,6 @@ def _by_name(rows: pa.Table) -> dict[str, Any]:
 
 
 def _lines(entities: pa.Table, found: Mapping[str, int]) -> Iterator[str]:
-    """Yield what people read."""
     worst = _worst(entities, ("throttled_s_new",)).slice(0, _LISTED).to_pylist()
     yield ""
     yield (

@@ -22,14 +22,7 @@ from app.pipeline.folder_writer import ByTasks
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.partitions import Partition
 from app.pipeline.results import Scope
-from app.pipeline.tables import (
-    BUCKET_HOUR,
-    BUCKET_MINUTE,
-    RATE_MINUTE,
-    SERIES,
-    SERIES_LIMIT,
-    Table,
-)
+from app.pipeline.tables import BUCKET_HOUR, BUCKET_MINUTE, RATE_MINUTE, SERIES, SERIES_LIMIT, Table
 from app.pipeline.usage.measures import (
     BYTE_KEYS,
     Numbers,
