@@ -58,11 +58,9 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True)
 class Scrape:
-    """What one endpoint answered at one time.
+    """What one endpoint answered at one time, in seconds since 1970.
 
-    Attributes:
-        at: Seconds since 1970, a multiple of the interval.
-        problem: Why there are none; null where the endpoint answered.
+    ``problem`` says why there are no samples; null where the endpoint answered.
     """
 
     at: float
@@ -117,9 +115,8 @@ async def _ask(client: httpx.AsyncClient, broker_id: int, url: str, at: float) -
 class CollectedFiles:
     """Gathers scrapes and writes them, a file at a time, below ``OUT/collected``.
 
-    Attributes:
-        counts: Rows and files that were written; scrapes, those of them that an endpoint answered,
-            and those that had a quota metric.
+    ``counts`` are of rows and files that were written; of scrapes, those of them that an endpoint
+    answered, and those that had a quota metric.
     """
 
     def __init__(self, folder: Path, cluster: str) -> None:

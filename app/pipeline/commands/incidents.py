@@ -109,7 +109,8 @@ def write_incidents(
 
 def _complete(found: Stretches, lakes: Sequence[Lake], out: Lake) -> pa.Table:
     """Return the rows of ``THROTTLE_INCIDENT`` of stretches that begin on the days."""
-    about = pa.Table.from_pylist([dict(day) for day in found.about], _DAY)
+    texts = pa.schema([(name, pa.string()) for name in BY_DAY])
+    about = pa.Table.from_pylist([dict(day) for day in found.about], texts)
     about = about.set_column(1, "dt", about["dt"].cast(pa.date32()))
     rows = found.rows.join(about, [*BY_DAY], join_type="inner", use_threads=False)
     rows = rows.append_column("status", status_of(rows, found.ends))
@@ -117,9 +118,6 @@ def _complete(found: Stretches, lakes: Sequence[Lake], out: Lake) -> pa.Table:
     rows = rows.join(_quotas([*named.values()], found.read, rows), [*LIMITED], use_threads=False)
     rows = rows.join(_contributors(lakes, rows), "incident_id", use_threads=False)
     return rows.select(THROTTLE_INCIDENT.columns)
-
-
-_DAY: Final = pa.schema([(name, pa.string()) for name in BY_DAY])
 
 
 def _quotas(lakes: Sequence[Lake], days: Sequence[Partition], rows: pa.Table) -> pa.Table:

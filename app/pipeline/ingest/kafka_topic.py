@@ -92,8 +92,7 @@ def offsets_of_file(file: str) -> list[OffsetRange]:
 def offsets_of(topic: str, settings: Settings) -> tuple[list[OffsetRange], date | None]:
     """Ask the brokers what the topic holds now, up to the first transaction that is open.
 
-    Returns:
-        The offsets, and the last day (UTC) of which retention has removed messages; null for none.
+    The day is the last (UTC) of which retention has removed messages; null for none.
 
     Raises:
         UsageError: There is no such topic, or a setting is unknown.

@@ -21,7 +21,7 @@ from app.pipeline.ingest.texts import (
     decoded,
     number_of,
     numbers_of,
-    pairs,
+    pairs_of_texts,
     scaled_time,
     time_of,
     whole,
@@ -66,11 +66,8 @@ class SeriesLabels:
 
         Where no metric is named beside the series, its labels name it.
         """
-        codes, both = pairs(series.codes, metrics.codes, len(metrics.values))
-        found = [
-            self._cached(series.values[first] or "", metrics.values[other] or "")
-            for first, other in (divmod(pair, len(metrics.values)) for pair in both.tolist())
-        ]
+        codes, both = pairs_of_texts(series, metrics)
+        found = [self._cached(text or "", metric or "") for text, metric in both]
         indices = pa.array(codes.astype(np.int32))
         rows = [labels or Labels() for labels in found]
         texts = {name: _texts([getattr(row, name) for row in rows]) for name in Labels._fields}

@@ -19,7 +19,7 @@ from app.domain.broker_metrics import (
     user_of_tag,
 )
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.texts import END_US, FIRST_US, Texts, number_of, pairs
+from app.pipeline.ingest.texts import END_US, FIRST_US, Texts, number_of, pairs_of_texts
 from app.pipeline.usage.measures import Numbers
 
 LEFT_OUT: Final = "left-out"
@@ -180,14 +180,9 @@ def _label(rows: pa.Table, name: str, names: MetricMap) -> Texts:
 
 def _metrics(metric: Texts, resource: Texts) -> tuple[Texts, Texts]:
     """Return key and attribute of metric and resource, none where they are none of a quota."""
-    codes, both = pairs(metric.codes, resource.codes, len(resource.values))
-    found = []
-    for pair in both.tolist():
-        name, kind = divmod(pair, len(resource.values))
-        # What is no text is the name of nothing.
-        texts = (metric.values[name] or "", resource.values[kind] or "")
-        is_text = metric.values[name] is not None
-        found.append(quota_metric_of(*texts) if is_text else None)
+    codes, both = pairs_of_texts(metric, resource)
+    # What is no text is the name of nothing.
+    found = [None if name is None else quota_metric_of(name, kind or "") for name, kind in both]
     keys = [None if item is None else str(item.key) for item in found]
     attributes = [None if item is None else item.attribute for item in found]
     return Texts(codes, keys).distinct(), Texts(codes, attributes).distinct()
@@ -201,12 +196,10 @@ def _nameless(names: Texts, is_up: Numbers) -> Texts:
 
 def _brokers(broker: Texts, instance: Texts, names: MetricMap) -> tuple[Numbers, Numbers]:
     """Return ids, and which rows have one."""
-    codes, both = pairs(broker.codes, instance.codes, len(instance.values))
+    codes, both = pairs_of_texts(broker, instance)
     found = []
-    for pair in both.tolist():
-        own, other = divmod(pair, len(instance.values))
-        text = broker.values[own]
-        named = names.instances.get((text if text != "" else instance.values[other]) or "")
+    for text, other in both:
+        named = names.instances.get((text if text != "" else other) or "")
         found.append(_broker_id(text) if named is None else named)
     ids = np.array([-1 if broker_id is None else broker_id for broker_id in found], np.int64)
     is_id = np.array([broker_id is not None for broker_id in found], bool)

@@ -163,6 +163,15 @@ def pairs(first: Numbers, others: Numbers, number: int) -> tuple[Numbers, Number
     return ranks[both], np.flatnonzero(is_there)
 
 
+def pairs_of_texts(
+    first: Texts, others: Texts
+) -> tuple[Numbers, list[tuple[str | None, str | None]]]:
+    """Return the number of each row's pair of texts, and the pairs."""
+    codes, both = pairs(first.codes, others.codes, len(others.values))
+    numbers = (divmod(pair, len(others.values)) for pair in both.tolist())
+    return codes, [(first.values[own], others.values[other]) for own, other in numbers]
+
+
 def ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
     """Return the rank of each number among the different ones, and these in order."""
     encoded = pa.array(numbers).dictionary_encode()
