@@ -25,7 +25,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from app.pipeline.folder_writer import ByTasks
 from app.pipeline.folders import values_of, visible
 from app.pipeline.lake import Lake, read_first, schema_of
-from app.pipeline.local_tables import LocalPartitions, local_columns, local_partitions
+from app.pipeline.local_tables import LocalPartitions, local_partitions
 from app.pipeline.partitions import Partition
 from app.pipeline.tables import BY_HOUR, Table
 
@@ -294,9 +294,9 @@ def columns_of(
         InfrastructureError: A file is broken, or Spark fails.
     """
     table, names, _, keys = columns
-    here = local_columns(lakes, table, partitions, names)
+    here = local_partitions(lakes, table, partitions, names)
     if here is not None:
-        return here
+        return here.read_all()
     everywhere: Mapping[str, str] = {}
     within = [everywhere] if partitions is None else partitions
     return read_first(lakes, table, within, keys).select(*names).toArrow().cast(columns.schema)

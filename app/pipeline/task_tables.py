@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from app.pipeline.folder_writer import WRITTEN, Staging, Writer
 from app.pipeline.folders import values_of
 from app.pipeline.lake import Lake, schema_of
-from app.pipeline.partitions import Partition, without
+from app.pipeline.partitions import Partition, is_within, without
 from app.pipeline.tables import Table
 
 _WRITTEN: Final = "written"
@@ -64,17 +64,24 @@ class TaskTables:
     Attributes:
         ddl: Of what the tasks return.
         packing: What they return it by; it may be sent.
-        reports: What they reported, by its name, once they have run.
+        found: What they returned, once they have run.
+        reports: What they reported, by its name.
     """
 
     def __init__(
-        self, out: Lake, tables: Sequence[Table], reports: Mapping[str, str], opened: ExitStack
+        self,
+        out: Lake,
+        tables: Sequence[Table],
+        reports: Mapping[str, str],
+        opened: ExitStack,
+        details: Mapping[str, str] | None = None,
     ) -> None:
         """Stage what tasks can write.
 
         Args:
             reports: The columns of what they report.
             opened: Ends what is staged and persisted.
+            details: The columns of what they return beside, which may be much, by its name.
         """
         self._out, self._opened = out, opened
         self._staged = {
@@ -84,7 +91,8 @@ class TaskTables:
         }
         self._returned = [table for table in tables if table.name not in self._staged]
         self._reported = {**reports, _WRITTEN: f"name string, {WRITTEN}"}
-        structs = {**self._reported, **{table.name: table.ddl for table in self._returned}}
+        self._details = {**(details or {}), **{table.name: table.ddl for table in self._returned}}
+        structs = {**self._reported, **self._details}
         self.ddl = ", ".join(f"`{name}` struct<{ddl}>" for name, ddl in structs.items())
         schema = to_arrow_schema(cast("StructType", StructType.fromDDL(self.ddl)))
         self.packing = Packing({name: each.write for name, each in self._staged.items()}, schema)
@@ -96,28 +104,38 @@ class TaskTables:
         Args:
             found: What ``packing`` returns in each of them.
         """
-        if self._returned:
+        if self._details:
             found = found.persist(StorageLevel.DISK_ONLY)
             self._opened.callback(found.unpersist)
-        self._found = found
+        self.found = found
         is_reported = " or ".join(f"`{name}` is not null" for name in self._reported)
         rows = found.where(is_reported).select(*self._reported).toArrow()
         for name in self._reported:
             column = rows[name].combine_chunks()
             self.reports[name] = pa.Table.from_struct_array(column.filter(column.is_valid()))
 
+    def rows(self, name: str) -> DataFrame:
+        """Return details, or the rows of a table that no task wrote."""
+        return self.found.where(f"`{name}` is not null").select(f"`{name}`.*")
+
     def put(self, table: Table, replaces: Sequence[Partition]) -> int:
         """Replace partitions of a table by what the tasks made, and return how many rows that is.
 
         Args:
-            replaces: All partitions that the run is about: without rows they are empty afterwards.
+            replaces: All partitions that the run is about: without rows they are empty afterwards,
+                and rows of others are not put.
         """
         if table in self._returned:
-            rows = self._found.where(f"`{table.name}` is not null").select(f"`{table.name}`.*")
-            return self._out.write(rows, table, replaces, is_sorted=True)
-        files = [row for row in self.reports[_WRITTEN].to_pylist() if row["name"] == table.name]
-        folders = {row["folder"] for row in files}
-        self._staged[table.name].put(folders)
-        filled = [values_of(f"{folder}/", table.partitions) for folder in folders]
+            own = self.rows(table.name).where(is_within(replaces, table.partitions))
+            return self._out.write(own, table, replaces, is_sorted=True)
+        wanted = {tuple(item.items()) for item in replaces}
+        rows_of: dict[str, int] = {}
+        filled = []
+        for name, folder, rows in zip(*self.reports[_WRITTEN].to_pydict().values(), strict=True):
+            partition = values_of(f"{folder}/", table.partitions)
+            if name == table.name and tuple(partition.items()) in wanted:
+                rows_of[folder] = rows_of.get(folder, 0) + rows
+                filled.append(partition)
+        self._staged[table.name].put(rows_of)
         self._out.empty(table, without(replaces, filled))
-        return sum(row["rows"] for row in files)
+        return sum(rows_of.values())

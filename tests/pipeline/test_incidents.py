@@ -226,8 +226,7 @@ def test_an_incident_names_its_quota_and_who_began(
     spark: SparkSession, tmp_path: Path, by: str, monkeypatch: pytest.MonkeyPatch
 ):
     if by == "Spark":
-        for name in ("local_partitions", "local_columns"):
-            monkeypatch.setattr(f"app.pipeline.by_partition.{name}", lambda *_: None)
+        monkeypatch.setattr("app.pipeline.by_partition.local_partitions", lambda *_: None)
     dim = [
         bucket(last_seen=at(1)),
         bucket(level=6, quota_user="alice", last_seen=at(0)),

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.lake import Lake
-from app.pipeline.local_tables import local_columns, local_partitions
+from app.pipeline.local_tables import local_partitions
 from app.pipeline.tables import RATE_MINUTE
 
 NAMES = ("cluster_id", "series_id", "hour", "rate_avg", "throttle_ms_max")
@@ -28,6 +28,10 @@ def test_partitions_are_read_in_the_order_asked_for_with_null_for_what_files_lac
         pq.write_table(rows, folder / "_part-2.parquet")
     found = local_partitions([Lake(spark, f"{tmp_path}")], RATE_MINUTE, hours, NAMES)
     assert found is not None
+    assert len(found.read_all()) == 2
+    assert found.size() == sum(
+        file.stat().st_size for folder in found.folders for file in folder.glob("part*")
+    )
     read = [found.read(folder).to_pylist() for folder in found.folders]
     assert [[*row.values()] for (row,) in read] == [
         ["c 1", number, number, 1.0, None] for number in (2, 10)
@@ -46,4 +50,4 @@ def test_a_broken_file_is_named(spark: SparkSession, tmp_path: Path, content: by
     with pytest.raises(InfrastructureError, match=f"^{file} cannot be read: "):
         found.read(*found.folders)
     with pytest.raises(InfrastructureError, match=f"^{file} cannot be read: "):
-        local_columns(lakes, RATE_MINUTE, [hour], NAMES)
+        found.read_all()

@@ -274,7 +274,6 @@ def test_what_spark_divides_by_hour_gives_the_same_bits(
     spark: SparkSession, written: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("app.pipeline.by_partition.local_partitions", lambda *_: None)
-    monkeypatch.setattr("app.pipeline.by_partition.local_columns", lambda *_: None)
     job = write(spark, written.facts, tmp_path)
     assert (job.counts["rows_in"], job.findings) == (
         written.job.counts["rows_in"],

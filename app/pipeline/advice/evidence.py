@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from app.pipeline.advice.use import MOST_DAYS, grouped, reported_minutes, with_reported
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_first
-from app.pipeline.local_tables import local_columns
+from app.pipeline.local_tables import local_partitions
 from app.pipeline.partitions import Partition, days_of
 from app.pipeline.results import Reach, Scope, broker_coverage, end_of, reach_of
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, DIM_BUCKET, Table
@@ -97,13 +97,17 @@ def _in_threads(rows: pa.Table, function: Function) -> pa.Table:
         return pa.concat_tables(list(tables))
 
 
+_MOST_BYTES: Final = 2**28
+"""Of files whose columns the job holds itself."""
+
+
 def rows_of(
     lakes: Sequence[Lake], table: Table, partitions: Sequence[Partition], names: Sequence[str]
 ) -> Rows:
     """Return columns of partitions of a table; of lakes that overlap the first counts."""
-    here = local_columns(lakes, table, partitions, names)
-    if here is not None:
-        return Rows(here)
+    here = local_partitions(lakes, table, partitions, names)
+    if here is not None and here.size() <= _MOST_BYTES:
+        return Rows(here.read_all())
     return Rows(read_first(lakes, table, partitions).select(*names))
 
 

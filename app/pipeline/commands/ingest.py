@@ -14,7 +14,6 @@ import yaml
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
-from app.pipeline.folders import values_of
 from app.pipeline.ingest.checks import (
     CLUSTER_NAMED,
     Tally,
@@ -40,13 +39,13 @@ from app.pipeline.ingest.minutes import Provenance
 from app.pipeline.ingest.points import UNNAMED, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
 from app.pipeline.ingest.read import read_points, without_broken_files
-from app.pipeline.ingest.tasks import Outcome, quarantine, run_tasks
+from app.pipeline.ingest.tasks import SURPLUS, Outcome, quarantine, run_tasks
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.options import read_file
-from app.pipeline.partitions import Partition, days_of, in_order, is_within, without
+from app.pipeline.partitions import Partition, days_of, in_order, without
 from app.pipeline.results import Scope, explain
-from app.pipeline.tables import BY_HOUR, DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES, Table
+from app.pipeline.tables import DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES
 
 
 def rules_of(job: Job) -> Rules:
@@ -194,10 +193,9 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
 
 
 class Ingested(NamedTuple):
-    """The hours that an ingest replaced, in order, those that have rows, and all their points."""
+    """The hours that an ingest replaced, in order, and how many points they have."""
 
     hours: Sequence[Partition]
-    filled: Sequence[Partition]
     rows: int
 
 
@@ -221,7 +219,7 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
         counted = outcome.counted
         for sentence in (
             without_quota_metrics(counted),
-            without_brokers(counted, outcome.rows("surplus"), inputs),
+            without_brokers(counted, outcome.made.rows(SURPLUS), inputs),
         ):
             if sentence:
                 job.say(sentence)
@@ -241,7 +239,7 @@ def _run(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitStack) -
     outcome = without_broken_files(
         job.session, inputs, lambda: run_tasks(inputs, rules, provenance, out, opened)
     )
-    explain(job, RATE_MINUTE, outcome.found)
+    explain(job, RATE_MINUTE, outcome.made.found)
     counted = outcome.counted
     opened.enter_context(job.tasks_for(sum(counted.hours.values())))
     if job.options.cluster and len(counted.named) > 1:
@@ -267,36 +265,13 @@ def _run(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitStack) -
 
 def _write_minutes(job: Job, inputs: Inputs, outcome: Outcome, out: Lake) -> Ingested:
     counted = outcome.counted
-    filled = [_partition(*hour) for hour in sorted(counted.hours)]
-    cut = _cut_hours(job, inputs, out, filled)
-    filled = without(filled, cut)
-    hours = in_order([*filled, *without(_period(job, counted), [*filled, *cut])])
+    found = [_partition(*hour) for hour in sorted(counted.hours)]
+    cut = _cut_hours(job, inputs, out, found)
+    hours = in_order(without([*found, *without(_period(job, counted), found)], cut))
     rows_out = job.counts.setdefault("rows_out", {})
     for table in (SERIES, RATE_MINUTE):
-        rows_out[table.name] = _write(outcome, table, out, hours, filled)
-    return Ingested(hours, filled, sum(counted.hours.values()))
-
-
-def _write(
-    outcome: Outcome,
-    table: Table,
-    out: Lake,
-    hours: Sequence[Partition],
-    filled: Sequence[Partition],
-) -> int:
-    """Replace the hours of a table, and return how many rows they have."""
-    if table.name not in outcome.staged:
-        frame = outcome.rows(table.name).where(is_within(filled, BY_HOUR))
-        return out.write(frame, table, hours, is_sorted=True)
-    wanted = {tuple(hour.values()) for hour in filled}
-    rows = {
-        folder: rows
-        for folder, rows in outcome.written[table.name].items()
-        if tuple(values_of(f"{folder}/", table.partitions).values()) in wanted
-    }
-    outcome.staged[table.name].put(rows)
-    out.empty(table, without(hours, filled))
-    return sum(rows.values())
+        rows_out[table.name] = outcome.made.put(table, hours)
+    return Ingested(hours, sum(counted.hours.values()))
 
 
 def _partition(cluster: str, hour_of_epoch: int) -> Partition:
@@ -329,7 +304,7 @@ def _write_quarantine(
         rows_out[QUARANTINE.name] = 0
         return
     rows = (
-        quarantine(outcome.rows("surplus"), dict(enumerate(inputs.names)), hours)
+        quarantine(outcome.made.rows(SURPLUS), dict(enumerate(inputs.names)), hours)
         .coalesce(1)
         .persist()
     )

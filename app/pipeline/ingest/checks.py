@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 
 from app.domain.broker_metrics import NO_QUOTA_METRICS
 from app.domain.metric_labels import INSTANCE, labels_by_field
@@ -96,24 +96,24 @@ class Tally:
         return self.fine + self.quarantined - self.refused.get(DUPLICATE, 0)
 
     @classmethod
-    def of(cls, reported: Iterable[Row]) -> Self:
+    def of(cls, reported: Iterable[Mapping[str, Any]]) -> Self:
         """Sum up what brokers reported: as ``sum_hours`` returns it."""
         hours: Counter[tuple[str, int]] = Counter()
-        of_broker: dict[tuple[str, int], list[Row]] = {}
+        of_broker: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
         for row in reported:
-            of_broker.setdefault((row.cluster_id, row.broker_id), []).append(row)
-            if row.with_rate:
-                hours[row.cluster_id, row.hour_number] += row.rows
+            of_broker.setdefault((row["cluster_id"], row["broker_id"]), []).append(row)
+            if row["with_rate"]:
+                hours[row["cluster_id"], row["hour_number"]] += row["rows"]
         brokers = [
             Broker(
                 *name,
-                sum(row.minutes for row in found),
-                _time(min(row.first for row in found)),
-                _time(max(row.last for row in found)),
+                sum(row["minutes"] for row in found),
+                _time(min(row["first"] for row in found)),
+                _time(max(row["last"] for row in found)),
             )
             for name, found in sorted(of_broker.items())
         ]
-        fine = sum(row.rows for found in of_broker.values() for row in found)
+        fine = sum(row["rows"] for found in of_broker.values() for row in found)
         return cls(fine, brokers=brokers, hours=hours)
 
 

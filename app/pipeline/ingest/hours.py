@@ -5,7 +5,7 @@ of the points says nothing. Workers have numpy and pyarrow, and not what the dri
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
@@ -13,7 +13,6 @@ from typing import Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from app.pipeline.folder_writer import Writer
 from app.pipeline.ingest.minutes import (
     CODES,
     HOUR_US,
@@ -29,6 +28,7 @@ from app.pipeline.ingest.points import LEFT_OUT
 from app.pipeline.ingest.series_names import SeriesNames
 from app.pipeline.ingest.texts import Texts, pairs, ranked
 from app.pipeline.tables import RATE_MINUTE, SERIES
+from app.pipeline.task_tables import Packing
 from app.pipeline.usage.measures import Numbers, begins_of
 
 Batches = Iterable[pa.RecordBatch]
@@ -161,13 +161,12 @@ def _twice(points: pa.Table) -> pa.Table:
 class Task:
     """What tasks do with points.
 
-    Writers write the files of tables, by their names; the rows of others are returned.
+    ``firsts`` are the numbers of the first file of each input.
     """
 
     firsts: Sequence[int]
     provenance: Provenance
-    writers: Mapping[str, Writer]
-    schema: pa.Schema
+    packing: Packing
 
     def sum_points(self, batches: Batches) -> Iterator[pa.RecordBatch]:
         """Sum up what Spark has read and divided by hour."""
@@ -184,24 +183,5 @@ class Task:
                     yield from self._sum(pa.concat_tables(points))
 
     def _sum(self, points: pa.Table) -> Iterator[pa.RecordBatch]:
-        if not len(points):
-            return
-        for name, table in sum_hours(points, self.firsts, self.provenance):
-            if name not in self.writers:
-                yield self._returned(name, table)
-                continue
-            for written in self.writers[name](table.to_batches()):
-                named = pa.Table.from_batches([written])
-                names = pa.array([name] * len(named), pa.string())
-                yield self._returned("written", named.add_column(0, "name", names))
-
-    def _returned(self, name: str, rows: pa.Table) -> pa.RecordBatch:
-        """Return rows as one of the structs."""
-        kind = self.schema.field(name).type
-        columns = [rows[item.name].cast(item.type).combine_chunks() for item in kind]
-        struct = pa.StructArray.from_arrays(columns, fields=list(kind))
-        arrays = [
-            struct if field.name == name else pa.nulls(len(rows), field.type)
-            for field in self.schema
-        ]
-        return pa.record_batch(arrays, schema=self.schema)
+        if len(points):
+            yield from self.packing.pack(sum_hours(points, self.firsts, self.provenance))

@@ -1,18 +1,14 @@
 """The tasks of an ingest: each judges and sums up the points of its hours, all in one reading."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
-from app.pipeline.folder_writer import WRITTEN, Staging
 from app.pipeline.ingest.checks import Tally
 from app.pipeline.ingest.files_at_hand import read_share, shares_of
 from app.pipeline.ingest.hours import Task
@@ -20,96 +16,66 @@ from app.pipeline.ingest.inputs import Inputs
 from app.pipeline.ingest.minutes import ATTRIBUTES, HOUR_US, Provenance
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.read import read_points, unreadable_points
-from app.pipeline.lake import Lake, schema_of
+from app.pipeline.lake import Lake
 from app.pipeline.partitions import Partition, is_within
 from app.pipeline.tables import QUARANTINE, RATE_MINUTE, SERIES
+from app.pipeline.task_tables import TaskTables
 
-TABLES: Final = (SERIES, RATE_MINUTE)
-
-_SURPLUS: Final = "cluster_id string, ts bigint, file int, line bigint, raw string, reason string"
-_STRUCTS: Final = {
+_REPORTS: Final = {
     "counted": "kind string, name string, n bigint",
     "reported": "cluster_id string, broker_id int, hour_number int, rows bigint, "
     "with_rate bigint, ups bigint, minutes bigint, first bigint, last bigint",
-    "surplus": _SURPLUS,
-    "written": f"name string, {WRITTEN}",
-    **{table.name: table.ddl for table in TABLES},
 }
-_DDL: Final = ", ".join(f"{name} struct<{ddl}>" for name, ddl in _STRUCTS.items())
-_DETAILS: Final = ("surplus", *(table.name for table in TABLES))
+SURPLUS: Final = "surplus"
+"""Rows that do not count."""
+
+_DETAILS: Final = {
+    SURPLUS: "cluster_id string, ts bigint, file int, line bigint, raw string, reason string"
+}
 
 
 class Outcome(NamedTuple):
-    """What the tasks did.
-
-    Attributes:
-        found: What they return, persisted: structs of which each row has one.
-        staged: Where the tasks wrote their files, by the names of tables; empty where ``found`` has
-            the rows.
-        written: The rows of each partition that is staged, by the names of tables.
-    """
+    """What the tasks counted, and ``SERIES`` and ``RATE_MINUTE``, with ``SURPLUS`` beside."""
 
     counted: Tally
-    found: DataFrame
-    staged: Mapping[str, Staging]
-    written: Mapping[str, Mapping[str, int]]
-
-    def rows(self, name: str) -> DataFrame:
-        """Return the rows of a table, or ``surplus``."""
-        return self.found.where(f"`{name}` is not null").select(f"`{name}`.*")
+    made: TaskTables
 
 
 def run_tasks(
     inputs: Inputs, rules: Rules, provenance: Provenance, out: Lake, opened: ExitStack
 ) -> Outcome:
-    """Judge and sum up all points of the inputs, and write what is staged.
+    """Judge and sum up all points of the inputs.
 
     Raises:
         UsageError: Two series have the same id.
         InfrastructureError: A file cannot be read.
     """
     session = out.session
-    staged = {
-        table.name: opened.enter_context(Staging(folder, schema_of(table), table))
-        for table in TABLES
-        if (folder := out.folder_of_tasks(table))
-    }
-    schema = to_arrow_schema(cast("StructType", StructType.fromDDL(_DDL)))
-    writers = {name: each.write for name, each in staged.items()}
-    task = Task(inputs.firsts, provenance, writers, schema)
+    made = TaskTables(out, (SERIES, RATE_MINUTE), _REPORTS, opened, _DETAILS)
+    task = Task(inputs.firsts, provenance, made.packing)
     shares = shares_of(session, inputs, rules)
     if shares is None:
         points = read_points(session, inputs, rules)
         by_hour = points.repartition(sf.expr(f"ts div {HOUR_US}"))
-        found = by_hour.mapInArrow(task.sum_points, _DDL)
+        found = by_hour.mapInArrow(task.sum_points, made.ddl)
     else:
         numbers = session.range(0, len(shares), 1, max(len(shares), 1))
         read = partial(read_share, rules=rules, ignores_broken=inputs.ignores_broken)
-        found = numbers.mapInArrow(partial(task.sum_shares, shares=shares, read=read), _DDL)
+        found = numbers.mapInArrow(partial(task.sum_shares, shares=shares, read=read), made.ddl)
         if inputs.unreadable:
             unread = unreadable_points(session, inputs).coalesce(1)
-            found = found.unionByName(unread.mapInArrow(task.sum_points, _DDL))
-    found = found.persist(StorageLevel.DISK_ONLY)
-    opened.callback(found.unpersist)
-    nothing = " and ".join(f"`{name}` is null" for name in _DETAILS)
-    return _outcome(found, found.where(nothing).collect(), staged)
-
-
-def _outcome(found: DataFrame, rows: Sequence[Row], staged: Mapping[str, Staging]) -> Outcome:
+            found = found.unionByName(unread.mapInArrow(task.sum_points, made.ddl))
+    made.run(found)
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    written: dict[str, Counter[str]] = {name: Counter() for name in staged}
-    for row in rows:
-        if row.written is not None:
-            written[row.written.name][row.written.folder] += row.written.rows
-        elif row.counted is not None:
-            counts[row.counted.kind][row.counted.name] += row.counted.n
-    counted = Tally.of([row.reported for row in rows if row.reported is not None])
+    for kind, name, n in zip(*made.reports["counted"].to_pydict().values(), strict=True):
+        counts[kind][name] += n
+    counted = Tally.of(made.reports["reported"].to_pylist())
     counted.refused = dict(sorted(counts["refused"].items()))
     counted.left_out = counts["left_out"].total()
     counted.used = {name: counts["used"][name] for name in ATTRIBUTES if counts["used"][name]}
     counted.failed = counts["failed"][""]
     counted.named = sorted(counts["cluster"])
-    return Outcome(counted, found, staged, written)
+    return Outcome(counted, made)
 
 
 def quarantine(refused: DataFrame, names: dict[int, str], hours: Sequence[Partition]) -> DataFrame:
