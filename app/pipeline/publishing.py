@@ -161,10 +161,6 @@ def publish_advice(
     Args:
         clusters: That they are about; of what-if with the run.
         reach: How far the data behind them reach; null: it was not asked for.
-
-    Raises:
-        UsageError: As ``publish``.
-        InfrastructureError: As ``publish``.
     """
     if job.options.pg is not None:
         lake, reached = job.lake(), reach or Reach(None, None)
@@ -184,10 +180,6 @@ def publish_results(
             the last to publish has what all others have.
         days: The clusters and days whose rows they replace; a table without any ends empty there.
             Advice is replaced by cluster, what-if by run.
-
-    Raises:
-        UsageError: As ``publish``.
-        InfrastructureError: As ``publish``.
     """
     clusters = sorted({day["cluster_id"] for day in days})
     with record_run(job), connect(database_of(job)) as connection:

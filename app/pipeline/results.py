@@ -254,17 +254,6 @@ def broker_coverage(hours: DataFrame) -> list[BrokerCoverage]:
     return [BrokerCoverage(**row) for row in found.toArrow().to_pylist()]
 
 
-def reported_minutes(rates: DataFrame) -> DataFrame:
-    """Return the minutes in which each broker reported, as ``broker_coverage`` takes them.
-
-    Args:
-        rates: The columns of ``RATE_MINUTE``.
-    """
-    return rates.groupBy("cluster_id", "dt", "hour", "broker_id").agg(
-        sf.bit_or(sf.expr("shiftleft(1L, minute(ts))")).alias("present")
-    )
-
-
 def reach_of(brokers: Sequence[BrokerCoverage]) -> Reach:
     """Return how far the data of all brokers reach."""
     if not brokers:

@@ -26,7 +26,7 @@ from app.pipeline.ingest.points import UNDECODABLE
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.options import read_file
-from app.pipeline.results import BrokerCoverage, Scope, broker_coverage, reported_minutes
+from app.pipeline.results import BrokerCoverage, Scope, broker_coverage
 from app.pipeline.summary import Results
 from app.pipeline.tables import (
     BEGIN_OF_HOUR,
@@ -364,7 +364,9 @@ _MOST_SKEW: Final = timedelta(minutes=5)
 
 def _brokers(hours: DataFrame, rates: DataFrame) -> Iterator[Check]:
     """Look at the coverage of each broker, of minutes where there are any, and at the clocks."""
-    brokers = broker_coverage(reported_minutes(rates)) or broker_coverage(hours)
+    present = "shiftleft(1L, minute(ts)) as present"
+    reported = rates.selectExpr("cluster_id", "dt", "hour", "broker_id", present)
+    brokers = broker_coverage(reported) or broker_coverage(hours)
     for broker in brokers:
         name = f"coverage of broker {broker.broker_id} of {broker.cluster_id}"
         sentence = f"{broker.minutes:,} of {broker.expected:,} minutes ({broker.share:.1%})"

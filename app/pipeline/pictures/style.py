@@ -132,11 +132,9 @@ def draw_shares(
     """Make a line of each name with its marks, where 1 is the limit or the capacity.
 
     Args:
-        axes: Gets them, the first on top.
-        shares: The positions of each mark, one for each name.
+        shares: The positions of each mark, one for each name, the first on top.
         marks: Each mark's key in ``shares``, its shape and its colour.
-        names: At the left.
-        texts: At the right.
+        texts: Stand at the right, as names do at the left.
     """
     lines = np.arange(len(names))
     for name, marker, colour in marks:

@@ -34,13 +34,7 @@ _OF_MINUTE: Final = (
     "censored",
 )
 HEADER: Final = (
-    "cluster_id",
-    "run_id",
-    "bucket_id",
-    "bucket",
-    "key",
-    "broker_id",
-    "ts",
+    *("cluster_id", "run_id", "bucket_id", "bucket", "key", "broker_id", "ts"),
     *_OF_MINUTE,
 )
 _LIMITS: Final = (("limit_now", "limit now", GREY), ("limit_new", "new limit", BLACK))
