@@ -20,11 +20,10 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.pipeline.folder_writer import ByTasks
 from app.pipeline.folders import values_of, visible
-from app.pipeline.lake import Lake, read_first, schema_of
+from app.pipeline.lake import Lake, arrow_schema, read_first
 from app.pipeline.local_tables import LocalPartitions, local_partitions
 from app.pipeline.partitions import Partition
 from app.pipeline.tables import BY_HOUR, Table
@@ -54,7 +53,7 @@ class Columns(NamedTuple):
     @property
     def schema(self) -> pa.Schema:
         """The columns with their types."""
-        schema = to_arrow_schema(schema_of(self.table))
+        schema = arrow_schema(self.table.ddl)
         return pa.schema([schema.field(name) for name in self.names])
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DoubleType, StructType
 from pyspark.sql.utils import is_remote
 
@@ -60,6 +61,12 @@ _CONFLICTS: Final = (
 def schema_of(table: Table) -> StructType:
     """Return the columns of a table."""
     return cast("StructType", StructType.fromDDL(table.ddl))
+
+
+@cache
+def arrow_schema(ddl: str) -> pa.Schema:
+    """Return columns of Spark as Arrow has them."""
+    return to_arrow_schema(cast("StructType", StructType.fromDDL(ddl)))
 
 
 class Lake:

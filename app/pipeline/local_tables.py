@@ -14,7 +14,6 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import (
@@ -24,7 +23,7 @@ from app.pipeline.folders import (
     values_of,
     visible,
 )
-from app.pipeline.lake import Lake, schema_of
+from app.pipeline.lake import Lake, arrow_schema
 from app.pipeline.partitions import Partition, among, in_order
 from app.pipeline.tables import REVISION, Table
 
@@ -136,7 +135,7 @@ def local_partitions(
     }
     listed = in_order(map(dict, found))
     chosen = listed if within is None else among(listed, within, table)
-    schema = to_arrow_schema(schema_of(table))
+    schema = arrow_schema(table.ddl)
     return LocalPartitions(
         [found[tuple(item.items())] for item in chosen],
         pa.schema([schema.field(name) for name in names]),

@@ -7,17 +7,15 @@ Java, and Spark writes them.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from app.pipeline.folder_writer import WRITTEN, Staging, Writer
 from app.pipeline.folders import values_of
-from app.pipeline.lake import Lake, schema_of
+from app.pipeline.lake import Lake, arrow_schema, schema_of
 from app.pipeline.partitions import Partition, is_within, without
 from app.pipeline.tables import Table
 
@@ -94,7 +92,7 @@ class TaskTables:
         self._details = {**(details or {}), **{table.name: table.ddl for table in self._returned}}
         structs = {**self._reported, **self._details}
         self.ddl = ", ".join(f"`{name}` struct<{ddl}>" for name, ddl in structs.items())
-        schema = to_arrow_schema(cast("StructType", StructType.fromDDL(self.ddl)))
+        schema = arrow_schema(self.ddl)
         self.packing = Packing({name: each.write for name, each in self._staged.items()}, schema)
         self.reports: dict[str, pa.Table] = {}
 

@@ -8,7 +8,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.documents.callbacks import CallbackFileError, read_callback
 from app.domain.callbacks.callback import CallbackModel
@@ -16,7 +15,7 @@ from app.domain.callbacks.groups import Groups
 from app.domain.callbacks.kafka_rules import KAFKA_RULES, KafkaRules
 from app.domain.callbacks.strimzi_static import StrimziStatic
 from app.pipeline.errors import UsageError
-from app.pipeline.lake import schema_of
+from app.pipeline.lake import arrow_schema
 from app.pipeline.resolve.versions import ALWAYS
 from app.pipeline.tables import QUOTA_VERSION
 
@@ -67,4 +66,4 @@ def versions_of_callback(
         for cluster in sorted(clusters)
         for quota_type, limit in model.limits.items()
     ]
-    return pa.Table.from_pylist(rows, schema=to_arrow_schema(schema_of(QUOTA_VERSION)))
+    return pa.Table.from_pylist(rows, schema=arrow_schema(QUOTA_VERSION.ddl))

@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
-from typing import Final, cast
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.errors import UsageError
 from app.pipeline.hashes import hash_texts
-from app.pipeline.lake import Lake
+from app.pipeline.lake import Lake, arrow_schema
 from app.pipeline.partitions import Partition
 from app.pipeline.resolve import series as arrow
 from app.pipeline.resolve.look_up import LookUp
@@ -56,7 +54,7 @@ def decide(
 ) -> DataFrame:
     """Return what is decided of the series of hours, in the columns of ``DECIDED_DDL``."""
     number = len(look_ups)
-    schema = _schema(arrow.DECIDED_DDL)
+    schema = arrow_schema(arrow.DECIDED_DDL)
 
     def deciding(share: int, look_up: LookUp) -> Callable[[Share, pa.Table], pa.Table]:
         def make(_: Share, series: pa.Table) -> pa.Table:
@@ -100,7 +98,7 @@ def resolve(callers: DataFrame, look_up: LookUp) -> DataFrame:
 
 def by_task(rows: DataFrame, function: Callable[[pa.Table], pa.Table], ddl: str) -> DataFrame:
     """Return what a function makes of all rows of each task."""
-    schema = _schema(ddl)
+    schema = arrow_schema(ddl)
 
     def all_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if found := [batch for batch in batches if len(batch)]:
@@ -108,7 +106,3 @@ def by_task(rows: DataFrame, function: Callable[[pa.Table], pa.Table], ddl: str)
             yield from result.select(schema.names).cast(schema).to_batches()
 
     return rows.mapInArrow(all_rows, ddl)
-
-
-def _schema(ddl: str) -> pa.Schema:
-    return to_arrow_schema(cast("StructType", StructType.fromDDL(ddl)))

@@ -13,13 +13,12 @@ from typing import Any, Final, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.domain.quota_keys import QuotaKey
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.errors import UsageError
 from app.pipeline.folder_writer import ByTasks
-from app.pipeline.lake import Lake, schema_of
+from app.pipeline.lake import Lake, arrow_schema
 from app.pipeline.partitions import Partition
 from app.pipeline.results import Scope
 from app.pipeline.tables import BUCKET_HOUR, BUCKET_MINUTE, RATE_MINUTE, SERIES, SERIES_LIMIT, Table
@@ -106,7 +105,7 @@ def _summed(
     table: Table,
     bucket_ids: Sequence[int] | None = None,
 ) -> ByTasks:
-    schema = to_arrow_schema(schema_of(table))
+    schema = arrow_schema(table.ddl)
 
     def make(share: Share, rates: pa.Table, names: pa.Table, limits: pa.Table) -> pa.Table:
         if bucket_ids is not None:

@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.folder_writer import ByTasks
-from app.pipeline.lake import Lake, schema_of
+from app.pipeline.lake import Lake, arrow_schema
 from app.pipeline.partitions import Partition
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, UTILIZATION_DAILY, UTILIZATION_HIST
 from app.pipeline.usage.measures import Numbers, begins_of, bin_middles, bit_length, usable
@@ -43,7 +42,7 @@ Expected = Mapping[int | None, int]
 
 def days_of_buckets(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks:
     """Return ``UTILIZATION_DAILY`` of hours of buckets in lakes, which are all hours of days."""
-    schema = to_arrow_schema(schema_of(UTILIZATION_DAILY))
+    schema = arrow_schema(UTILIZATION_DAILY.ddl)
 
     def make(_: Share, hours: pa.Table, present: pa.Table) -> pa.Table:
         expected = _expected_minutes(present)
