@@ -34,7 +34,6 @@ from app.pipeline.options import OF_HOUR, local_folder, number_option
 from app.pipeline.tables import Table
 
 _MOST_WAIT_S: Final = 10.0
-_USUAL_PATH: Final = "/metrics"
 _FILE_EVERY_S: Final = 60.0
 
 Endpoints = Mapping[int, str]
@@ -280,7 +279,7 @@ def _endpoints(texts: Sequence[str]) -> Endpoints:
         if int(broker) in endpoints:
             message = f"--endpoint names broker {broker} twice: give each broker one address."
             raise UsageError(message)
-        path = address.path if address.path.strip("/") else _USUAL_PATH
+        path = address.path if address.path.strip("/") else "/metrics"
         endpoints[int(broker)] = address._replace(path=path).geturl()
     if not endpoints:
         message = "--endpoint is missing: name a broker's metrics, as BROKER_ID=URL."

@@ -31,7 +31,6 @@ REASONS: Final = (
 CLUSTER_NAMED: Final = "cluster_named"
 _COVERAGE: Final = 0.9
 _SKEW_S: Final = 120.0
-_MINUTE_S: Final = 60
 _SERIES_SEEN: Final = 100
 _VALUES_NAMED: Final = 3
 
@@ -154,7 +153,7 @@ def _coverage(counted: Tally) -> Iterator[Check]:
     for broker in counted.brokers:
         mates = [mate for mate in counted.brokers if mate.cluster_id == broker.cluster_id]
         first, last = min(mate.first for mate in mates), max(mate.last for mate in mates)
-        span = int(last.timestamp()) // _MINUTE_S - int(first.timestamp()) // _MINUTE_S + 1
+        span = int(last.timestamp()) // 60 - int(first.timestamp()) // 60 + 1
         share = broker.minutes / span
         detail = f"{broker.minutes} of {span} minutes from {first:%Y-%m-%dT%H:%MZ}"
         name = f"coverage cluster {broker.cluster_id} broker {broker.broker_id}"

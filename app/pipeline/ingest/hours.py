@@ -35,7 +35,6 @@ Batches = Iterable[pa.RecordBatch]
 Share = TypeVar("Share")
 
 DUPLICATE: Final = "duplicate"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def sum_hours(
@@ -148,7 +147,7 @@ def _twice(points: pa.Table) -> pa.Table:
     names = ("cluster_id", "broker_id", "key", "attribute", "user", "client_id", "value")
     texts = []
     for row in points.select(["ts", *names]).to_pylist():
-        time = _EPOCH + row.pop("ts") * timedelta.resolution
+        time = datetime(1970, 1, 1, tzinfo=UTC) + row.pop("ts") * timedelta.resolution
         stated = {name: value for name, value in row.items() if value is not None}
         text = {"ts": f"{time:%Y-%m-%dT%H:%M:%S.%fZ}", **stated}
         texts.append(json.dumps(text, ensure_ascii=False, separators=(",", ":")))

@@ -28,9 +28,7 @@ KAFKA: Final = "kafka-json"
 PROMETHEUS: Final = "prometheus"
 
 _LINES: Final = (".jsonl", ".ndjson", ".json", ".log", ".txt")
-_GZIP: Final = b"\x1f\x8b"
 _HEAD_BYTES: Final = 65_536
-_COLLECTED: Final = "collected"
 _HOUR_OF_NAME: Final = re.compile(rf"(?:^|/){OF_HOUR}(\d{{8}}T\d{{2}})-[^/]*$")
 _EMPTY_HOST: Final = re.compile(r"^(\w+:)///")
 _CLUSTER: Final = "cluster_id="
@@ -333,7 +331,7 @@ def _head(kind: str, begin: bytes, *, is_gzip: bool) -> Head:
     if not begin and kind not in ("vm-jsonl", "adapter-json"):
         message = "the file is empty"
         raise ValueError(message)
-    if begin.startswith(_GZIP):
+    if begin.startswith(b"\x1f\x8b"):
         if not is_gzip:
             message = "it is compressed by gzip, and its name does not end in .gz"
             raise ValueError(message)
@@ -405,7 +403,7 @@ def _files_in(session: SparkSession, system: Any, folder: Any, kind: str) -> lis
 
 def _inner(session: SparkSession, system: Any, folder: Any, kind: str) -> Any:
     """Return the folder of the shape, where ``synth`` or the collector put others beside it."""
-    names = (kind, _COLLECTED) if kind == "collect" else (kind,)
+    names = (kind, "collected") if kind == "collect" else (kind,)
     for name in names:
         below = _jvm(session).org.apache.hadoop.fs.Path(folder, name)
         folder = below if system.exists(below) else folder

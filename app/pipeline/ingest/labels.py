@@ -28,8 +28,6 @@ from app.pipeline.ingest.texts import (
 )
 from app.pipeline.usage.measures import Numbers
 
-_NAME: Final = "__name__"
-_OF_PAIR: Final = 2
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _QUOTE: Final = '"'
 """Spark adds it to NaN and infinity, which are no JSON."""
@@ -102,7 +100,7 @@ class SeriesLabels:
         return Labels(**found)
 
     def _fields_of(self, labels: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
-        fields = {**labels_by_field(labels), METRIC: [_NAME]}
+        fields = {**labels_by_field(labels), METRIC: ["__name__"]}
         return fields | {field: [name] if name else [] for field, name in self._mapped.items()}
 
 
@@ -215,7 +213,7 @@ def _pairs_of(series: Any) -> list[Any] | None:
 
 
 def _point_of(pair: object) -> tuple[int | None, float | None]:
-    if not isinstance(pair, list) or len(pair) != _OF_PAIR:
+    if not isinstance(pair, list) or len(pair) != 2:
         return None, None
     return scaled_time(pair[0], 1_000_000), number_of(pair[1])
 

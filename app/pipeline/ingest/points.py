@@ -59,7 +59,6 @@ LABELS: Final = ("cluster", "broker", "instance", "metric", "resource", "user", 
 
 _HOUR_US: Final = 3_600_000_000
 _LONGEST_TEXT: Final = 4096
-_LARGEST_BROKER: Final = 2**31 - 1
 _MAY_BE_NONE: Final = ("user", "client_id", "resource", "cluster")
 _OF_SERIES: Final = (UNKNOWN_METRIC, MISSING_BROKER, UNDECODABLE)
 
@@ -208,7 +207,7 @@ def _brokers(broker: Texts, instance: Texts, names: MetricMap) -> tuple[Numbers,
 
 def _broker_id(text: str | None) -> int | None:
     number = number_of(text)
-    is_id = number is not None and 0 <= number <= _LARGEST_BROKER and number == int(number)
+    is_id = number is not None and 0 <= number < 2**31 and number == int(number)
     return int(number) if number is not None and is_id else None
 
 

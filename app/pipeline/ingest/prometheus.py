@@ -37,7 +37,6 @@ _LONGEST_PAUSE_S: Final = 30.0
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000}
 _STEP: Final = re.compile(r"([0-9]{1,6})(ms|s|m)")
 _AGAIN: Final = frozenset({408, 429, 500, 502, 503, 504})
-_LONGEST_REASON: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +307,7 @@ def _error_of(response: httpx.Response, server: Server) -> InfrastructureError |
         why = str(response.json()["error"])
     except (ValueError, RecursionError, TypeError, KeyError):
         why = response.reason_phrase
-    return InfrastructureError(f"{server.url} answers {status}: {why:.{_LONGEST_REASON}}.")
+    return InfrastructureError(f"{server.url} answers {status}: {why:.300}.")
 
 
 def _no_answer(server: Server) -> InfrastructureError:

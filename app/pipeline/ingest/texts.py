@@ -20,8 +20,6 @@ and what lies outside comes from a clock that was never set, or means "never".""
 _FEW: Final = 2**22
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SCALES: Final = ((1e11, 1_000_000), (1e14, 1_000), (1e17, 1))
-_END_NS: Final = END_US * 1_000
-_DIGITS: Final = 20
 
 
 def time_of(text: str) -> int | None:
@@ -31,14 +29,14 @@ def time_of(text: str) -> int | None:
     microseconds or nanoseconds of the epoch, distinguished by their size.
     """
     # Nanoseconds are too large for a float.
-    is_short = len(text) < _DIGITS and text.isascii() and text.isdecimal()
+    is_short = len(text) < 20 and text.isascii() and text.isdecimal()
     number = int(text) if is_short else number_of(text)
     if number is None:
         return _time_of_text(text)
     for below, scale in _SCALES:
         if abs(number) < below:
             return _within(number, scale)
-    return _within(number / 1_000, 1) if abs(number) < _END_NS else None
+    return _within(number / 1_000, 1) if abs(number) < END_US * 1_000 else None
 
 
 def scaled_time(value: object, unit_us: int) -> int | None:

@@ -43,7 +43,6 @@ OF_SERIES: Final = ("cluster_id", "dt", "hour", "key", "series_id", "first_seen"
 
 _SPAN: Final = ("valid_from", "valid_to")
 _OF_BUCKET: Final = ["cluster_id", "dt", "hour", "bucket_id", "key", "level", *_TAGS]
-_HOURS: Final = 2**32
 _HOUR_US: Final = 3_600_000_000
 _MINUTE_US: Final = 60_000_000
 _TIME: Final = pa.timestamp("us", "UTC")
@@ -150,7 +149,7 @@ def limits_and_buckets(decided: pa.Table) -> dict[str, pa.Table]:
     The result has, by their names, the rows of ``SERIES_LIMIT`` and those of ``DIM_BUCKET``, of
     which a member was seen, in their orders, and what ``REPORTS`` says.
     """
-    hour, _ = ranked(ranks_of(decided["cluster_id"]) * _HOURS + _hours(decided))
+    hour, _ = ranked(ranks_of(decided["cluster_id"]) * 2**32 + _hours(decided))
     since, until = (_micros(decided[name]) for name in _SPAN)
     order = np.lexsort((since, decided["series_id"].to_numpy(), hour))
     counts = decided.select(["cluster_id"])

@@ -30,7 +30,6 @@ ALWAYS_US, FOREVER_US = (
 )
 """Both in microseconds."""
 
-_MOST: Final = 2**63
 _COLUMNS: Final = (
     *("cluster_id", "user", "user_default", "client_id", "client_default"),
     *("key", "value", "valid_from", "valid_to", "origin"),
@@ -135,7 +134,7 @@ class Versions:
         user, users, user_slot = _slots(rows["user"], rows["user_default"])
         client_id, client_ids, client_slot = _slots(rows["client_id"], rows["client_default"])
         texts = Texts(clusters, keys, users, client_ids)
-        if texts.groups * (texts.no_user + 1) * (texts.no_client_id + 1) >= _MOST:
+        if texts.groups * (texts.no_user + 1) * (texts.no_client_id + 1) >= 2**63:
             message = "The quotas have too many different names for one run: name a --cluster."
             raise UsageError(message)
         level = level_of_slots(user_slot, client_slot)

@@ -43,8 +43,6 @@ _VALID: Final = ("valid_from", "valid_to")
 _MOST_BYTES: Final = 10**13
 """No broker moves more in a minute; it keeps the sums of absurd rates within 64 bits."""
 
-_END: Final = 2.0**63
-_EXACT: Final = 2**53
 _DECIMALS: Final = 10**10
 
 _FACTS: Final = (
@@ -237,7 +235,7 @@ def sum_members(hour: int, rates: pa.Table, names: pa.Table, limits: pa.Table) -
     whole, rest = np.divmod(micros, _MICRO)
 
     def total(values: Numbers) -> Numbers:
-        if np.add.reduceat(values[order].astype(float), begins).max(initial=0) >= _END:
+        if np.add.reduceat(values[order].astype(float), begins).max(initial=0) >= 2.0**63:
             message = "the rates of a bucket add up to more than 64 bits hold"
             raise OverflowError(message)
         sums: Numbers = np.add.reduceat(values[order], begins)
@@ -328,7 +326,7 @@ def _means(micros: Numbers, begins: Numbers, counts: Numbers) -> Numbers:
     unit = 2**20 * 10_000
     means: Numbers = (high * float(unit) + decimals) / _DECIMALS
     # Doubles beyond that are not exact; the quotient of Python's whole numbers is the nearest.
-    large = np.flatnonzero(high >= _EXACT // unit)
+    large = np.flatnonzero(high >= 2**53 // unit)
     both = zip(high[large].tolist(), decimals[large].tolist(), strict=True)
     means[large] = [(upper * unit + lower) / _DECIMALS for upper, lower in both]
     return means

@@ -23,8 +23,7 @@ VIOLATIONS: Final = """cluster_id string, key string, bucket_id bigint, broker_i
     level tinyint, ratio double, throttle_ms double, deferred bigint"""
 """Minutes that violate, ``ts`` in minutes of the epoch; a ``key`` of null is a cluster's last."""
 
-_BUCKET: Final = ("cluster_id", "key", "bucket_id")
-_ON_BROKER: Final = (*_BUCKET, "broker_id")
+_ON_BROKER: Final = ("cluster_id", "key", "bucket_id", "broker_id")
 _DAY: Final = 1440
 _TIME_BITS: Final = 32
 _MINUTE_US: Final = 60_000_000
@@ -244,7 +243,7 @@ def _joined(rows: pa.Table, others: pa.Table, *keys: str) -> pa.Table:
 def _load(user: str, client_id: str, rate_max: float) -> str:
     """Return a contributor as JSON, as Spark's ``to_json`` writes it."""
     number = repr(rate_max)
-    if rate_max and not _FIXED[0] <= rate_max < _FIXED[1]:
+    if rate_max and not 1e-3 <= rate_max < 1e7:
         # As ``Double.toString`` of Java: 1.23456789E7.
         number = np.format_float_scientific(rate_max, trim="0", exp_digits=1)
         number = number.upper().replace("+", "")
@@ -252,7 +251,6 @@ def _load(user: str, client_id: str, rate_max: float) -> str:
     return '{{"user":{},"client-id":{},"rate_max":{}}}'.format(*names, number)
 
 
-_FIXED: Final = (1e-3, 1e7)
 _ESCAPED: Final = {
     **{number: f"\\u{number:04X}" for number in range(32)},
     **{ord(text): f"\\{name}" for text, name in zip('"\\\b\f\n\r\t', '"\\bfnrt', strict=True)},

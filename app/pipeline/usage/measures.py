@@ -12,8 +12,6 @@ from app.domain.quota_keys import QUOTA_KEY_RULES
 
 _LN_RATIO: Final = math.log(BIN_RATIO)
 _NEAR: Final = 1e-9
-_HALF: Final = 0.5
-_FITS: Final = 2.0**62
 BYTE_KEYS: Final = [str(key) for key, rule in QUOTA_KEY_RULES.items() if rule.unit == "bytes/s"]
 """The keys whose rates are in bytes."""
 
@@ -62,8 +60,8 @@ def whole_numbers(values: Numbers) -> Numbers:
     64 bits where all of them together fit, else Python's numbers of any size.
     """
     floors = np.floor(values)
-    rounded = floors + (values - floors >= _HALF)
-    if rounded.max(initial=0) * len(rounded) < _FITS:
+    rounded = floors + (values - floors >= 0.5)
+    if rounded.max(initial=0) * len(rounded) < 2.0**62:
         fitting: Numbers = rounded.astype(np.int64)
         return fitting
     return np.array(list(map(int, rounded.tolist())), object)
@@ -89,7 +87,7 @@ def rate_bins(rates: Numbers) -> Numbers:
 def bin_middles(bins: Numbers) -> Numbers:
     """Return the rates that stand for bins: their geometric middles, 0 for the bin of zero."""
     different, rows = np.unique(bins, return_inverse=True)
-    middles = _exp((different.astype(float) + _HALF) * _LN_RATIO)
+    middles = _exp((different.astype(float) + 0.5) * _LN_RATIO)
     middles[different == ZERO_BIN] = 0.0
     found: Numbers = middles[rows]
     return found
@@ -109,7 +107,7 @@ def _exp(x: Numbers) -> Numbers:
     Source: ``e_exp.c`` of fdlibm.
     """
     size = np.abs(x)
-    number = np.trunc(_INVERSE_LN2 * x + np.copysign(_HALF, x))
+    number = np.trunc(_INVERSE_LN2 * x + np.copysign(0.5, x))
     number = np.where(size < 1.5 * sum(_LN2), np.sign(x), number)
     number[size <= 0.5 * sum(_LN2)] = 0.0
     high, low = x - number * _LN2[0], number * _LN2[1]
