@@ -85,12 +85,10 @@ class Job:
     """One run of one job.
 
     Attributes:
-        options: The command line, as argparse gives it.
         counts: What the report says: rows in, rows out of each table, and so on.
         findings: How many findings there are, for ``--fail-on findings``.
         failed_checks: Those of ``dq_result`` that ``--fail-on dq`` looks at.
         without_quotas: Clusters of the input of which there is no quota.
-        with_quotas: Clusters of which there are quotas.
         read: What is read beside tables, such as offsets: set it before ``run_id`` is asked for.
         summary: What the report ends with, for people.
         record: The row of the run in Postgres, while ``--pg`` writes one; else null.

@@ -112,13 +112,9 @@ def say_if_empty(job: Job) -> None:
 
 
 class Hours:
-    """The hours that days are summed up from.
-
-    Args:
-        lakes: Where they are; of those that overlap the first counts.
+    """The hours that days are summed up from; of lakes that overlap the first counts.
 
     Attributes:
-        lakes: Where they are.
         revision: Of what follows from the hours that were read last.
     """
 

@@ -108,7 +108,6 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.icu.caseMappings.enabled": "false",
     "spark.sql.adaptive.enabled": "true",
-    "spark.sql.execution.replaceHashWithSortAgg": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "32",
@@ -129,10 +128,9 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**28),
 }
 """Joins are broadcast where a job says so; partition columns keep the types of ``tables``. Times of
-nanoseconds in Parquet, which Spark has no type for, are read as whole numbers. What is sorted by
-the columns of an aggregation is summed up without hashes. Names of metrics are lowered by Java: ICU
-would first make a table of all letters, for more than a second. Folders are listed by at most 32
-tasks, as a task for each costs more than its folder.
+nanoseconds in Parquet, which Spark has no type for, are read as whole numbers. Names of metrics are
+lowered by Java: ICU would first make a table of all letters, for more than a second. Folders are
+listed by at most 32 tasks, as a task for each costs more than its folder.
 
 Batches of Arrow end after 50,000 rows. With a limit of bytes Spark weighs the batch for each row,
 which takes as long as all else; ``ingest`` sets one for the contents of files. The JVM and Python
