@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         written, too; 130 after Ctrl-C; 141 where the reader of the report went away.
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     unwritable = InfrastructureError.exit_code
     return run_to_the_end("quota-pipeline", partial(_main, arguments), unwritable=unwritable)
 
@@ -125,10 +125,6 @@ def print_report(report: Mapping[str, Any], summary: Sequence[str], *, as_json: 
             print(text, end="")
     for line in summary:
         print(line)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":
