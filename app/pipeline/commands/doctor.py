@@ -300,7 +300,6 @@ _CONSTANTS: Final = {"up": UP, "undecodable": UNDECODABLE, "unsplit": UNSPLIT}
 
 
 def _data_checks(results: Results) -> Iterator[Check]:
-    """Look at clusters, names, levels, coverage, clocks, metrics and quarantined rows."""
     session, frames, empty = results.lakes[0].session, dict[str, DataFrame](), set[str]()
     for table in (SERIES, COLLECTED, BUCKET_HOUR, QUOTA_VERSION, QUARANTINE, RATE_MINUTE):
         frame = results.read(table)

@@ -92,10 +92,8 @@ def observation_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     minutes = read_first(lakes, RATE_MINUTE, hours).join(names, [*SERIES.partitions, "series_id"])
     micros = "cast(rint(rate_avg * 1000000) as bigint)"
     per_minute = f"{micros} div 1000000 * 60 + ({micros} % 1000000 * 60 + 500000) div 1000000"
-    named = minutes.withColumn(
-        "bytes_est", sf.when(sf.col("key").isin(BYTE_KEYS), sf.expr(per_minute))
-    )
-    return named.select(*OBSERVATION_MINUTE.columns)
+    of_bytes = sf.when(sf.col("key").isin(BYTE_KEYS), sf.expr(per_minute))
+    return minutes.withColumn("bytes_est", of_bytes).select(*OBSERVATION_MINUTE.columns)
 
 
 def _bucket_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:

@@ -206,8 +206,8 @@ def contributors_of(
         limits: series_id, valid_from, valid_to and bucket_id of its ``SERIES_LIMIT``.
     """
     pairs = series.filter(pc.equal(series["grain"], PAIR))
-    own = limits.filter(pc.is_in(limits["bucket_id"], _values(begun, "bucket_id")))
-    first = rates.filter(pc.is_in(rates["ts"], _values(begun, "start")))
+    own = limits.filter(pc.is_in(limits["bucket_id"], begun["bucket_id"].combine_chunks()))
+    first = rates.filter(pc.is_in(rates["ts"], begun["start"].combine_chunks()))
     loads = _joined(_joined(first, own, "series_id"), pairs, "series_id")
     is_valid = pc.and_(
         pc.less_equal(loads["valid_from"], loads["ts"]), pc.less(loads["ts"], loads["valid_to"])
@@ -222,18 +222,9 @@ def contributors_of(
         of_incident = texts.setdefault(incident, [])
         if len(of_incident) < _MOST_CONTRIBUTORS:
             of_incident.append(_load(*load))
-    return pa.table(
-        {
-            "incident_id": pa.array([*texts], pa.string()),
-            "first_contributors": pa.array(
-                [f"[{','.join(each)}]" for each in texts.values()], pa.string()
-            ),
-        }
-    )
-
-
-def _values(table: pa.Table, name: str) -> pa.Array:
-    return table[name].combine_chunks()
+    lists = [f"[{','.join(each)}]" for each in texts.values()]
+    arrays = [pa.array(each, pa.string()) for each in ([*texts], lists)]
+    return pa.table(arrays, ["incident_id", "first_contributors"])
 
 
 def _joined(rows: pa.Table, others: pa.Table, *keys: str) -> pa.Table:
