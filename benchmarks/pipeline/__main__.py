@@ -180,6 +180,8 @@ def _chain_of(data: Path) -> Sequence[str]:
 
 
 _JOB: Final = ("-m", "app.pipeline.main")
+_ENVIRONMENT: Final = dict(os.environ)
+"""As it is before Spark is started in this process, which then names a Java of its own."""
 
 
 def _run(*arguments: str) -> Done:
@@ -191,7 +193,7 @@ def _run(*arguments: str) -> Done:
     command = [sys.executable, *arguments]
     begun, computed_s = time.monotonic(), dict[int, float]()
     with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_ENVIRONMENT) as process,
         _peaks(process.pid, computed_s) as peaks,
     ):
         stdout, _ = process.communicate()

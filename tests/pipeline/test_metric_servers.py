@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median
 
 import httpx
 import pytest
@@ -125,6 +126,7 @@ def test_both_servers_give_the_rates_of_the_broker(
     assert {(row[1], *row[4:6]) for row in rates} == {(1, CLIENT.user, CLIENT.client_id)}
     expected = LOAD_S * 1_000 / SCRAPED_EVERY_MS
     assert sum(row[3] == UP for row in points) == pytest.approx(expected, abs=3)
-    # The client sends three times its limit, so the broker holds it there, and says for how long.
-    assert max(row[6] for row in rates) == pytest.approx(LIMIT, rel=0.5)
+    # The client sends three times its limit: after a burst the broker holds it there, and says for
+    # how long.
+    assert median(row[6] for row in rates) == pytest.approx(LIMIT, rel=0.5)
     assert any(row[3] == THROTTLE and row[6] for row in points)
