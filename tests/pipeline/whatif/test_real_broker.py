@@ -42,8 +42,8 @@ KEYS = {
 USERS = {name: f"{name}-secret" for name in ("alice", *CLIENTS)}
 SLOW_FETCHES = f"c{RATES[0]}"
 """It stays below the limit, but each of its fetches is five seconds of it, which is not modelled:
-the broker delays it now and then. The model sees it where two of them make a minute's maximum, which
-is the limit itself but for some bytes."""
+the broker delays it now and then. The model sees it where two of them make a minute's maximum,
+which is the limit itself but for some bytes."""
 
 PROPOSED = [
     {"entity": {"user": name}, "ops": [{"key": key, "value": LIMIT}]} for name, key in KEYS.items()
