@@ -9,7 +9,6 @@ partition to a task, packed as columns.
 import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import pairwise
@@ -21,9 +20,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.folder_writer import ByTasks
-from app.pipeline.folders import values_of, visible
-from app.pipeline.lake import Lake, arrow_schema, read_first
+from app.pipeline.folder_writer import ByTasks, Writer
+from app.pipeline.folders import values_of
+from app.pipeline.lake import Lake, read_first, schema_of_columns
 from app.pipeline.local_tables import LocalPartitions, local_partitions
 from app.pipeline.partitions import Partition
 from app.pipeline.tables import BY_HOUR, Table
@@ -53,8 +52,7 @@ class Columns(NamedTuple):
     @property
     def schema(self) -> pa.Schema:
         """The columns with their types."""
-        schema = arrow_schema(self.table.ddl)
-        return pa.schema([schema.field(name) for name in self.names])
+        return schema_of_columns(self.table, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +114,11 @@ def by_partition(
             folders.setdefault(values, [[] for _ in found])[number].append(folder)
     shares: list[tuple[int, Share, _Folders]] = []
     for values, own in folders.items():
-        size = sum(_size(folder) for each in own for folder in each)
+        both = zip(found, own, strict=True)
+        size = sum(local.size_of(folder) for local, each in both for folder in each)
         partition = dict(zip(reading.by, values, strict=True))
-        shares += [(size, share, own) for share in _shares(partition, size, reading)]
+        # Another run may replace a folder just now.
+        shares += [(size or 1, share, own) for share in _shares(partition, size, reading)]
     session = lakes[0].session
     cores = session.sparkContext.defaultParallelism
     if reading.together:
@@ -151,13 +151,6 @@ def _together(
         joined[group] = (former[0] + size, former[1], both)
         before += size
     return [*joined.values()]
-
-
-def _size(folder: Path) -> int:
-    with suppress(FileNotFoundError):
-        return sum(file.stat().st_size for file in visible(folder))
-    # Another run replaces it.
-    return 1
 
 
 def _divide(
@@ -276,6 +269,16 @@ def _packed(batches: Sequence[pa.RecordBatch], number: int) -> Iterator[pa.Recor
             stream.write_table(own)
         columns = [[name.as_py()], pa.array([number], pa.int32()), [sink.getvalue().to_pybytes()]]
         yield pa.record_batch(columns, ["partition", "number", "columns"])
+
+
+def of_all_rows(function: Callable[[pa.Table], pa.Table]) -> Writer:
+    """Return a task of Arrow that gives a function all of its rows, if it has any."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if found := [batch for batch in batches if len(batch)]:
+            yield from function(pa.Table.from_batches(found)).to_batches()
+
+    return run
 
 
 def columns_of(

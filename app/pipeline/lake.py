@@ -1,8 +1,9 @@
-"""The tables of a run, as Spark reads and writes them: folders of Parquet, or a catalog's tables.
+"""The tables of a run: folders of Parquet, or a catalog's tables.
 
-Spark's own writers and committers do it all: a write replaces whole partitions, and what is cut off
-before it is committed leaves the former rows. A URI keeps its scheme, and one without it is on
-Hadoop's default file system.
+A write replaces whole partitions, and what is cut off before it is committed leaves the former
+rows. Tasks that reach a folder of this machine write it themselves (``folder_writer``), elsewhere
+Spark's own writers and committers do. A URI keeps its scheme, and one without it is on Hadoop's
+default file system.
 
 Hours are of one run. Days are summed up by all runs that have an hour of them, maybe at the same
 time: each writes a revision of the day, in a folder that no other run touches, and the newest
@@ -67,6 +68,12 @@ def schema_of(table: Table) -> StructType:
 def arrow_schema(ddl: str) -> pa.Schema:
     """Return columns of Spark as Arrow has them."""
     return to_arrow_schema(cast("StructType", StructType.fromDDL(ddl)))
+
+
+def schema_of_columns(table: Table, names: Iterable[str]) -> pa.Schema:
+    """Return some columns of a table as Arrow has them."""
+    schema = arrow_schema(table.ddl)
+    return pa.schema([schema.field(name) for name in names])
 
 
 class Lake:

@@ -5,12 +5,12 @@ tenths of a second for the same files. What is in no folder of this machine, or 
 is left to Spark.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,11 +23,13 @@ from app.pipeline.folders import (
     values_of,
     visible,
 )
-from app.pipeline.lake import Lake, arrow_schema
+from app.pipeline.lake import Lake, schema_of_columns
 from app.pipeline.partitions import Partition, among, in_order
 from app.pipeline.tables import REVISION, Table
 
 _ATTEMPTS: Final = 100
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,11 @@ class LocalPartitions:
 
     def size(self) -> int:
         """Return how many bytes their files have; columns take about five times as much memory."""
-        return sum(path.stat().st_size for folder in self.folders for path, _ in self._open(folder))
+        return sum(map(self.size_of, self.folders))
+
+    def size_of(self, folder: Path) -> int:
+        """Return how many bytes the files of one of them have."""
+        return sum(self._of_files(folder, lambda path: path.stat().st_size))
 
     def read(self, folder: Path) -> pa.Table:
         """Return the rows of one of them, as its files have them in the order of their names.
@@ -57,7 +63,7 @@ class LocalPartitions:
         own = values_of(f"{folder}/", self.schema.names)
         names = [name for name in self.schema.names if name not in own]
         read = []
-        for path, file in self._open(folder):
+        for path, file in self._of_files(folder, _opened):
             with _named(path):
                 read.append(file.read(columns=names, use_threads=False))
         rows = pa.concat_tables([*read, self.schema.empty_table()], promote_options="permissive")
@@ -77,23 +83,22 @@ class LocalPartitions:
             read = pool.map(self.read, self.folders)
             return pa.concat_tables([self.schema.empty_table(), *read])
 
-    def _open(self, folder: Path) -> list[tuple[Path, pq.ParquetFile]]:
-        """Open the files of a folder, again where another run has replaced them meanwhile."""
+    def _of_files(self, folder: Path, act: Callable[[Path], Result]) -> list[Result]:
+        """Act on the files of a folder, again where another run has replaced them meanwhile."""
         for _ in range(_ATTEMPTS):
-            try:
+            with suppress(FileNotFoundError):
                 files = visible(folder)
                 if self.has_revisions and files:
                     if not files[-1].name.startswith(f"{REVISION}="):
                         raise of_an_earlier_version(f"{folder}")
                     files = visible(files[-1])
-                opened = []
-                for path in files:
-                    with _named(path):
-                        opened.append((path, pq.ParquetFile(path)))
-            except FileNotFoundError:
-                continue
-            return opened
+                return [act(path) for path in files]
         return []
+
+
+def _opened(path: Path) -> tuple[Path, pq.ParquetFile]:
+    with _named(path):
+        return path, pq.ParquetFile(path)
 
 
 @contextmanager
@@ -135,9 +140,5 @@ def local_partitions(
     }
     listed = in_order(map(dict, found))
     chosen = listed if within is None else among(listed, within, table)
-    schema = arrow_schema(table.ddl)
-    return LocalPartitions(
-        [found[tuple(item.items())] for item in chosen],
-        pa.schema([schema.field(name) for name in names]),
-        table.has_revisions,
-    )
+    folders = [found[tuple(item.items())] for item in chosen]
+    return LocalPartitions(folders, schema_of_columns(table, names), table.has_revisions)

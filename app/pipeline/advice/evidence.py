@@ -1,6 +1,6 @@
 """The hours that advice rests on, and their rows."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -15,6 +15,7 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from app.pipeline.advice.use import MOST_DAYS, grouped, reported_minutes, with_reported
+from app.pipeline.by_partition import of_all_rows
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_first
 from app.pipeline.local_tables import local_partitions
@@ -78,13 +79,7 @@ class Rows:
 def _in_tasks(frame: DataFrame, function: Function) -> pa.Table:
     nothing = frame.limit(0).toArrow()
     schema = from_arrow_schema(function(nothing).schema)
-
-    def of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        listed = [batch for batch in batches if batch.num_rows]
-        if listed:
-            yield from function(pa.Table.from_batches(listed)).to_batches()
-
-    return frame.mapInArrow(of_task, schema).toArrow()
+    return frame.mapInArrow(of_all_rows(function), schema).toArrow()
 
 
 def _in_threads(rows: pa.Table, function: Function) -> pa.Table:

@@ -140,7 +140,7 @@ def _quotas(lakes: Sequence[Lake], days: Sequence[Partition], rows: pa.Table) ->
 
 
 def _contributors(lakes: Sequence[Lake], rows: pa.Table) -> pa.Table:
-    """Return who began incidents, as far as users and client-ids are told apart."""
+    """Return who began incidents, where series tell users and client-ids apart."""
     begun = rows.select(["cluster_id", "dt", "incident_id", "bucket_id", "broker_id", "start"])
     begun = begun.append_column("hour", pc.hour(begun["start"]))
 

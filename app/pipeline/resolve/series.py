@@ -24,7 +24,7 @@ from app.pipeline.resolve.levels import (
 )
 from app.pipeline.resolve.look_up import NAMES, LookUp, Rows
 from app.pipeline.tables import DIM_BUCKET, SERIES_LIMIT
-from app.pipeline.usage.measures import Numbers, begins_of, ranks_of
+from app.pipeline.usage.measures import Numbers, begins_of, hours_of_epoch, ranks_of
 
 _TAGS: Final = ("bucket_user", "bucket_client")
 RESOLVED_DDL: Final = (
@@ -70,7 +70,7 @@ def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
     """
     names, number = _different(series)
     rows = look_up.rows_of(names)
-    begins = _hours(series).astype(np.int64) * _HOUR_US
+    begins = hours_of_epoch(series) * _HOUR_US
     ends = begins + _HOUR_US
     of_series = {named: found[number] for named, found in rows.items()}
     changed, times = look_up.changes_within(of_series, begins, ends)
@@ -149,7 +149,7 @@ def limits_and_buckets(decided: pa.Table) -> dict[str, pa.Table]:
     The result has, by their names, the rows of ``SERIES_LIMIT`` and those of ``DIM_BUCKET``, of
     which a member was seen, in their orders, and what ``REPORTS`` says.
     """
-    hour, _ = ranked(ranks_of(decided["cluster_id"]) * 2**32 + _hours(decided))
+    hour, _ = ranked(ranks_of(decided["cluster_id"]) * 2**32 + hours_of_epoch(decided))
     since, until = (_micros(decided[name]) for name in _SPAN)
     order = np.lexsort((since, decided["series_id"].to_numpy(), hour))
     counts = decided.select(["cluster_id"])
@@ -236,12 +236,6 @@ def _with(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
     for name, column in columns.items():
         rows = rows.append_column(name, column)
     return rows
-
-
-def _hours(rows: pa.Table) -> Numbers:
-    """Return hours of the epoch."""
-    hours: Numbers = rows["dt"].cast(pa.int32()).to_numpy() * 24 + rows["hour"].to_numpy()
-    return hours
 
 
 def _micros(column: pa.ChunkedArray) -> Numbers:

@@ -1,13 +1,13 @@
 """Spark's tasks that look up names: the same functions of columns for all rows of a task."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from app.pipeline.by_partition import Columns, Reading, Share, by_partition
+from app.pipeline.by_partition import Columns, Reading, Share, by_partition, of_all_rows
 from app.pipeline.errors import UsageError
 from app.pipeline.hashes import hash_texts
 from app.pipeline.lake import Lake, arrow_schema
@@ -99,10 +99,5 @@ def resolve(callers: DataFrame, look_up: LookUp) -> DataFrame:
 def by_task(rows: DataFrame, function: Callable[[pa.Table], pa.Table], ddl: str) -> DataFrame:
     """Return what a function makes of all rows of each task."""
     schema = arrow_schema(ddl)
-
-    def all_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if found := [batch for batch in batches if len(batch)]:
-            result = function(pa.Table.from_batches(found))
-            yield from result.select(schema.names).cast(schema).to_batches()
-
-    return rows.mapInArrow(all_rows, ddl)
+    task = of_all_rows(lambda found: function(found).select(schema.names).cast(schema))
+    return rows.mapInArrow(task, ddl)

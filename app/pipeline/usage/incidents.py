@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.pipeline.usage.measures import Numbers, begins_of, bit_length, ranks_of
+from app.pipeline.usage.measures import Numbers, begins_of, bit_length, hours_of_epoch, ranks_of
 
 HOUR_COLUMNS: Final = (
     *("cluster_id", "dt", "hour", "key", "bucket_id", "broker_id", "present", "violations"),
@@ -31,8 +31,7 @@ _MINUTE_US: Final = 60_000_000
 
 def violating_minutes(hours: pa.Table) -> pa.Table:
     """Return ``VIOLATIONS`` of the ``HOUR_COLUMNS`` of a cluster's day."""
-    day = hours["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
-    hour = (day * 24 + hours["hour"].to_numpy()) * 60
+    hour = hours_of_epoch(hours) * 60
     last = (hour + bit_length(hours["present"].to_numpy()) - 1).max(initial=0)
     found = hours["violations"].combine_chunks()
     of = pc.list_parent_indices(found)

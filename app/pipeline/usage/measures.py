@@ -28,6 +28,13 @@ def usable(limits: Numbers) -> Numbers:
     return np.where(limits > 0, limits, np.nan)
 
 
+def hours_of_epoch(rows: pa.Table) -> Numbers:
+    """Return the hours of rows with ``dt`` and ``hour``, counted from the epoch."""
+    days = rows["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
+    hours: Numbers = days * 24 + rows["hour"].to_numpy()
+    return hours
+
+
 def begins_of(*columns: Numbers) -> Numbers:
     """Return where runs of equal values begin."""
     begins = np.zeros(len(columns[0]), bool)
