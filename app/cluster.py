@@ -338,6 +338,7 @@ class Cluster:
             CLUSTER.reset(token)
 
     def _readiness(self, admin: KafkaClientQuotaAdmin, acls: Cache[AclSnapshot]) -> Readiness:
+        """Return its readiness; whose cluster it is, is no matter of how old a check is."""
         patience = self._shared.settings.patience
         reading = {
             "kafka": partial(_brokers_answer, admin, patience.broker_answer_s),
@@ -347,7 +348,8 @@ class Cluster:
             name: without_addresses(check, lambda: self._brokers.number)
             for name, check in reading.items()
         }
-        return Readiness(checks, {}, patience=patience)
+        refusals = {"kafka": self._brokers.check_cluster}
+        return Readiness(checks, {}, refusals=refusals, patience=patience)
 
     def _producer(self, admin: KafkaClientQuotaAdmin) -> EventProducer | None:
         settings, database = self._shared.settings, self._shared.database

@@ -57,6 +57,8 @@ class Readiness:
     Args:
         reading: What reads need, by the dependency's name.
         writing: What alterations need beyond that.
+        refusals: What costs nothing to ask, so that it is asked each time, by the dependency's
+            name; a ``QuotaError`` refuses.
         patience: How long a check may take, and how long it is waited for.
     """
 
@@ -65,12 +67,14 @@ class Readiness:
         reading: Mapping[str, Check],
         writing: Mapping[str, Check],
         *,
+        refusals: Mapping[str, Callable[[], None]] | None = None,
         patience: Patience = USUAL,
     ) -> None:
         self._reading, self._writing = (
             {name: _LastingCheck(check, patience) for name, check in checks.items()}
             for checks in (reading, writing)
         )
+        self._refusals = refusals or {}
         self._check_s = patience.check_s
         self.draining = False
 
@@ -88,7 +92,13 @@ class Readiness:
         within_s = self._check_s if within_s is None else within_s
         checks = {**self._reading, **(self._writing if for_write else {})}
         found = await asyncio.gather(*(check.problem(within_s) for check in checks.values()))
-        return {name: problem for name, problem in zip(checks, found, strict=True) if problem}
+        problems = {name: problem for name, problem in zip(checks, found, strict=True) if problem}
+        for name, refuse in self._refusals.items():
+            try:
+                refuse()
+            except QuotaError as error:
+                problems[name] = error.detail
+        return problems
 
 
 def without_addresses(check: Check, number: Callable[[], int]) -> Check:

@@ -18,6 +18,7 @@ from app.domain.alterations import ClientQuotaAlteration, Op, Overall
 from app.domain.entities import ClientQuotaEntity
 from app.domain.errors import (
     NotSentError,
+    WrongClusterError,
 )
 from app.service.alterations import alter
 from app.service.queries import resolve
@@ -238,6 +239,26 @@ async def test_who_answers_late_is_ready_once_it_has_answered():
     for _ in range(20):
         assert not await readiness.problems(for_write=False)
         await asyncio.sleep(CHECK_TTL_S)
+
+
+async def test_who_is_served_under_another_name_is_not_ready_however_young_its_check_is():
+    served: list[str] = []
+
+    async def check() -> None:
+        return None
+
+    def refuse() -> None:
+        if served:
+            raise WrongClusterError(f"It is served as {served[0]!r} already.", found="c")
+
+    readiness = Readiness({"kafka": check}, {}, refusals={"kafka": refuse})
+    assert not await readiness.problems(for_write=False)
+    served.append("first")
+    assert await readiness.problems(for_write=False) == {
+        "kafka": "It is served as 'first' already."
+    }
+    served.clear()
+    assert not await readiness.problems(for_write=False)
 
 
 def answering() -> tuple[asyncio.Event, Readiness]:
