@@ -13,10 +13,10 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import IsolationLevel
 from psycopg.rows import namedtuple_row
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as sf
 
 from app.domain.alterations import Op, Outcome, Values, apply_ops, same_value, same_values
 from app.domain.entities import ClientQuotaEntity, EntityType
@@ -175,26 +175,24 @@ def snapshots_of(rows: Iterable[Mapping[str, Any]]) -> list[Snapshot]:
     return sorted(snapshots, key=lambda snapshot: snapshot.at)
 
 
-def join_versions(stored: DataFrame, live: DataFrame, taken_at: datetime) -> DataFrame:
+def join_versions(stored: pa.Table, live: pa.Table, taken_at: datetime) -> pa.Table:
     """Return the stored versions as a later snapshot shows them.
 
     A value that holds as it is stored goes on, one that does not ends when the snapshot was taken,
     and what the snapshot alone has begins then. What begins later is left alone. Both have the
     columns of ``quota_version``; ``taken_at`` is in UTC.
     """
-    ended, current = stored.where("valid_to is not null"), stored.where("valid_to is null")
-    later = current.where(sf.col("valid_from") > taken_at)
-    earlier = current.where(sf.col("valid_from") <= taken_at)
-    same = earlier.join(live.select(*_QUOTA, "value"), [*_QUOTA, "value"], "left_semi")
-    changed = earlier.join(live.select(*_QUOTA, "value"), [*_QUOTA, "value"], "left_anti")
-    held = same.unionByName(later)
-    return (
-        ended.unionByName(held)
-        .unionByName(
-            changed.withColumn("valid_to", sf.lit(taken_at)).where("valid_from < valid_to")
-        )
-        .unionByName(live.join(held.select(*_QUOTA), list(_QUOTA), "left_anti"))
-    )
+    same = [*_QUOTA, "value"]
+    current = live.select(same)
+    is_open, is_later = pc.field("valid_to").is_null(), pc.field("valid_from") > taken_at
+    earlier, later = (stored.filter(is_open & each) for each in (~is_later, is_later))
+    held = pa.concat_tables([later, earlier.join(current, same, join_type="left semi")])
+    changed = earlier.join(current, same, join_type="left anti")
+    end = pa.repeat(pa.scalar(taken_at, stored.schema.field("valid_to").type), len(changed))
+    changed = changed.set_column(changed.column_names.index("valid_to"), "valid_to", end)
+    changed = changed.filter(pc.field("valid_from") < taken_at)
+    new = live.join(held.select(_QUOTA), [*_QUOTA], join_type="left anti")
+    return pa.concat_tables([stored.filter(~is_open), held, changed, new])
 
 
 UNKNOWN_BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -11,13 +11,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.clusters import add_clusters_option, cluster_id_of
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
-from app.pipeline.lake import schema_of
+from app.pipeline.lake import arrow_schema
 from app.pipeline.quota_history import (
     AuditEntry,
     QuotaHistory,
@@ -25,7 +26,6 @@ from app.pipeline.quota_history import (
     read_audit_log,
     snapshots_of,
 )
-from app.pipeline.results import explain
 from app.pipeline.run_records import database_of
 from app.pipeline.tables import QUOTA_CONFLICT, QUOTA_FAILED, QUOTA_SNAPSHOT, QUOTA_VERSION
 
@@ -56,7 +56,7 @@ def run(job: Job) -> None:
             for table in (QUOTA_VERSION, QUOTA_CONFLICT, QUOTA_FAILED)
         ]
         return
-    with job.spark() as session:
+    with job.spark():
         job.counts["rows_in"] = 0
         log = _counted(job, read_audit_log(url, job.options.cluster))
         history = QuotaHistory(log, snapshots_of(_snapshots(job)))
@@ -68,9 +68,8 @@ def run(job: Job) -> None:
         found = sorted({row["cluster_id"] for row in written[QUOTA_VERSION]})
         clusters = [{"cluster_id": name} for name in found]
         for table, rows in written.items():
-            frame = session.createDataFrame(rows, schema_of(table)).coalesce(1)
-            explain(job, table, frame)
-            job.lake().write(frame, table, clusters)
+            columns = pa.Table.from_pylist(rows, arrow_schema(table.ddl))
+            job.lake().write(columns, table, clusters)
     job.counts["rows_out"] = {table.name: len(rows) for table, rows in written.items()}
     _report(job, written[QUOTA_CONFLICT])
 

@@ -7,23 +7,24 @@ answer on. Quotas of addresses are left out and counted.
 
 import argparse
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 import httpx
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from app.domain.entities import ClientQuotaEntity
+from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.clusters import add_clusters_option, cluster_named
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, schema_of
+from app.pipeline.lake import Lake, arrow_schema
 from app.pipeline.options import read_file
+from app.pipeline.partitions import Partition
 from app.pipeline.quota_history import entity_columns, join_versions
-from app.pipeline.results import explain
 from app.pipeline.tables import QUOTA_SNAPSHOT, QUOTA_VERSION, Table
 
 _TIMEOUT_S: Final = 60.0
@@ -132,19 +133,18 @@ def run(job: Job) -> None:
     live = describe_live(job.options.server, job.options.token_file, below)
     cluster, taken_at = job.options.cluster or live.cluster_id, live.as_of
     job.read["taken_at"] = taken_at.isoformat()
+    digest = hashlib.sha256(f"{live.cluster_id} {taken_at.isoformat()}".encode()).hexdigest()[:16]
+    snapshot = {"dt": taken_at.date(), "snapshot_id": digest, "taken_at": taken_at}
     rows = [{"cluster_id": cluster, **row} for row in _rows(live.quotas)]
-    with job.spark() as session:
-        digest = hashlib.sha256(f"{live.cluster_id} {taken_at.isoformat()}".encode()).hexdigest()
-        snapshot = {"dt": taken_at.date(), "snapshot_id": digest[:16], "taken_at": taken_at}
-        version = {"valid_from": taken_at, "origin": "snapshot"}
-        lake = job.lake()
-        _add(job, lake, _frame(session, QUOTA_SNAPSHOT, rows, snapshot))
-        versions = _frame(session, QUOTA_VERSION, rows, version)
-        if lake.has(QUOTA_VERSION):
-            stored = lake.read(QUOTA_VERSION).where(sf.col("cluster_id") == cluster)
-            versions = join_versions(stored, versions, taken_at)
-        explain(job, QUOTA_VERSION, versions)
-        lake.write(versions.coalesce(1), QUOTA_VERSION, [{"cluster_id": cluster}])
+    taken = [snapshot | row for row in rows]
+    held = [{"valid_from": taken_at, "origin": "snapshot", **row} for row in rows]
+    with job.spark():
+        lake, day = job.lake(), {"cluster_id": cluster, "dt": f"{taken_at.date()}"}
+        others = _stored(lake, QUOTA_SNAPSHOT, day).filter(pc.field("snapshot_id") != digest)
+        lake.write(pa.concat_tables([others, _table(QUOTA_SNAPSHOT, taken)]), QUOTA_SNAPSHOT)
+        stored = _stored(lake, QUOTA_VERSION, {"cluster_id": cluster})
+        versions = join_versions(stored, _table(QUOTA_VERSION, held), taken_at)
+        lake.write(versions, QUOTA_VERSION, [{"cluster_id": cluster}])
     ours = [quota for quota in live.quotas if quota["entity"].keys() <= _TYPES]
     job.counts |= {
         "cluster_id": cluster,
@@ -156,17 +156,6 @@ def run(job: Job) -> None:
     }
 
 
-def _add(job: Job, lake: Lake, snapshot: DataFrame) -> None:
-    """Write a snapshot beside those of the same day."""
-    if lake.has(QUOTA_SNAPSHOT):
-        day = snapshot.select("cluster_id", "dt").limit(1)
-        others = lake.read(QUOTA_SNAPSHOT).join(day, ["cluster_id", "dt"], "left_semi")
-        another = others.join(snapshot.select("snapshot_id").limit(1), "snapshot_id", "left_anti")
-        snapshot = snapshot.unionByName(another)
-    explain(job, QUOTA_SNAPSHOT, snapshot)
-    lake.write(snapshot.coalesce(1), QUOTA_SNAPSHOT)
-
-
 def _rows(quotas: Iterable[Quota]) -> Iterator[dict[str, Any]]:
     """Yield each value of each entity of users and client-ids."""
     for quota in quotas:
@@ -176,9 +165,9 @@ def _rows(quotas: Iterable[Quota]) -> Iterator[dict[str, Any]]:
                 yield {**columns, "key": key, "value": float(value)}
 
 
-def _frame(
-    session: SparkSession, table: Table, rows: Iterable[Mapping[str, Any]], same: Mapping[str, Any]
-) -> DataFrame:
-    schema = schema_of(table)
-    absent: dict[str, Any] = dict.fromkeys(schema.fieldNames())
-    return session.createDataFrame([{**absent, **row, **same} for row in rows], schema)
+def _stored(lake: Lake, table: Table, partition: Partition) -> pa.Table:
+    return columns_of([lake], Columns(table, table.columns), [partition])
+
+
+def _table(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, arrow_schema(table.ddl))

@@ -1,7 +1,6 @@
 """The command on a real Postgres, with rows that the journal and a real service wrote."""
 
 import json
-import re
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -82,7 +81,8 @@ def fold(
     def run(out: Path, *more: str | Path) -> dict[str, Any]:
         done = spark_command("history", "--out", out, "--json", *more)
         assert done.returncode == 0, done.stderr
-        return {**json.loads(done.stdout), "stderr": done.stderr}
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
 
     return run
 
@@ -105,12 +105,7 @@ async def test_the_log_becomes_versions(database: Database, fold: Fold, tmp_path
     _, removed = await altered(database, "alice", {P: float(2**63)}, {})
     drift = Drift(ClientQuotaEntity.of({"user": "bob"}), {P: 1.0}, {P: 2.5}, datetime.now(UTC), 0)
     await PostgresDriftJournal(database).record_drift(CLUSTER, [drift])
-    report = fold(tmp_path, "--explain")
-    plans = report["stderr"]
-    assert re.findall(r"^-- (\w+)$", plans, re.MULTILINE) == [
-        *("quota_version", "quota_conflict", "quota_failed"),
-    ]
-    assert not re.search(r"[:+]- \*?\w*(?:Python|Arrow|Pandas)", plans)
+    report = fold(tmp_path)
     alice, bob = stored(tmp_path)[:2], stored(tmp_path)[2:]
     assert alice == [
         ("alice", P, 1024.0, first, second, "audit", seq(request)),

@@ -1,7 +1,6 @@
 """``snapshot`` keeps what a real service says, and names what keeps it from doing so."""
 
 import json
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -56,13 +55,8 @@ def test_every_value_is_stored_but_those_of_addresses(
     out = tmp_path / "out"
     runs = set()
     for _ in range(2):
-        done = spark_command("snapshot", *arguments, "--out", out, "--json", "--explain")
+        done = spark_command("snapshot", *arguments, "--out", out, "--json")
         assert done.returncode == 0, done.stderr
-        assert re.findall(r"^-- (\w+)$", done.stderr, re.MULTILINE) == [
-            "quota_snapshot",
-            "quota_version",
-        ]
-        assert not re.search(r"[:+]- \*?\w*(?:Python|Arrow|Pandas)", done.stderr)
         report = json.loads(done.stdout)
         runs.add(report["run_id"])
     assert len(runs) == 2, "another time is another run"
