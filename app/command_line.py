@@ -24,6 +24,7 @@ _SECRET: Final = re.compile(
 _BARE_FROM: Final = 4
 """Shorter values are hidden only where they are quoted: else they would be found in any word."""
 
+_USAGE: Final = 2
 _UNRECOGNIZED: Final = "unrecognized arguments: "
 
 
@@ -63,8 +64,9 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Print how the command is used and what is wrong; end with exit code 2."""
-        super().error(redact(without_values(message, self.words)))
+        """Print what is wrong and where all options are listed; end with exit code 2."""
+        text = redact(without_values(message, self.words)).removesuffix(".")
+        self.exit(_USAGE, f"{self.prog}: {text}. `{self.prog} --help` lists what it takes.\n")
 
 
 BROKEN_PIPE: Final = 141

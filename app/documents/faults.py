@@ -32,7 +32,8 @@ class UnreadableDocumentError(Exception):
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         self.faults = faults
-        super().__init__("; ".join(f"line {fault.line}: {fault.detail}" for fault in faults[:3]))
+        lines = [f"line {fault.line}: {fault.detail.removesuffix('.')}" for fault in faults[:3]]
+        super().__init__("; ".join(lines))
 
 
 class Faults:

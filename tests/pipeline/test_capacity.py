@@ -113,9 +113,16 @@ def test_what_is_no_inventory_is_refused(tmp_path: Path, text: str):
         read_inventory(written(tmp_path, text))
 
 
-def test_a_document_that_cannot_be_read_is_refused_with_its_line(tmp_path: Path):
-    text = "quotas:\n- entity: {user: alice}\n  values: {producer_byte_rate: many}\n"
-    with pytest.raises(UsageError, match="--desired is no document of quotas: line 3"):
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [("{producer_byte_rate: many}", 3), ("{producer_byte_rate: 1", 4), ("a: b", 3)],
+)
+def test_a_document_that_cannot_be_read_is_refused_with_its_line(
+    tmp_path: Path, values: str, line: int
+):
+    text = f"quotas:\n- entity: {{user: alice}}\n  values: {values}\n"
+    sentence = rf"--desired is no document of quotas: line {line}: .*[^.]\.$"
+    with pytest.raises(UsageError, match=sentence):
         read_desired(written(tmp_path, text))
 
 

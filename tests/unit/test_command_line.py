@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from app.pipeline.main import main
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {
     "kafka-client-quotas": ("app.client.cli", 2),
@@ -40,3 +42,21 @@ def test_where_the_sentence_cannot_be_written_either_the_exit_code_says_it(progr
     module, code = PROGRAMS[program]
     ended = run(module, "> /dev/full 2> /dev/full")
     assert ended.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("run --from soon", "--from: … is not a time such as 2026-11-21T08:00:00Z or 2026-11-21."),
+        ("plot --plot s3://bucket", "--plot: … must be a folder of this machine: mount it."),
+    ],
+)
+def test_a_wrong_option_is_one_line_and_not_a_page_of_options(
+    words: str, sentence: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    job = f"quota-pipeline {words.split(maxsplit=1)[0]}"
+    help_for_all = f"`{job} --help` lists what it takes."
+    assert capsys.readouterr().err == f"{job}: argument {sentence} {help_for_all}\n"
