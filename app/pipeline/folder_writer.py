@@ -25,7 +25,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DoubleType, StructType
 
 from app.pipeline.errors import InfrastructureError
-from app.pipeline.folders import folder_here
+from app.pipeline.folders import folder_here, values_of
+from app.pipeline.partitions import Partition, among
 from app.pipeline.spark import is_local
 from app.pipeline.tables import REVISION, Table
 
@@ -34,6 +35,7 @@ _ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 """Source: ``ExternalCatalogUtils.escapePathName`` of Spark."""
 
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
+_WRITTEN: Final = ("folder", "rows")
 WRITTEN: Final = "folder string, rows bigint"
 
 Folder = str
@@ -61,6 +63,7 @@ class Staging:
     def __init__(self, folder: Path, schema: StructType, table: Table) -> None:
         """Name a folder that no reader looks at."""
         self.folder = folder
+        self._table = table
         self._staged = folder / f"_{uuid4().hex}"
         self.write = _writing(schema, table, self._staged)
 
@@ -82,16 +85,31 @@ class Staging:
             for above in self._new:
                 above.rmdir()
 
-    def put(self, folders: Iterable[Folder], revision: str = "") -> None:
-        """Replace partitions by what the tasks wrote, or write a revision of them."""
+    def put(
+        self, written: pa.Table, wanted: Sequence[Partition] | None = None, revision: str = ""
+    ) -> dict[tuple[str, ...], int]:
+        """Replace partitions by what the tasks wrote, and return how many rows each has.
+
+        Args:
+            written: What the tasks yielded.
+            wanted: Put these alone; null are all.
+            revision: Write it of them, and let other revisions stay.
+        """
         # A table without rows is one, too.
         self._new = []
-        for name in sorted(folders):
-            own = self.folder / name
-            if revision:
-                own /= f"{REVISION}={revision}"
-            with _written(own):
-                _replace(own, self._staged / name, self._staged)
+        rows_of: dict[str, int] = {}
+        for folder, rows in zip(*(written[name].to_pylist() for name in _WRITTEN), strict=True):
+            rows_of[folder] = rows_of.get(folder, 0) + rows
+        put: dict[tuple[str, ...], int] = {}
+        is_wanted = among(wanted, self._table)
+        for folder in sorted(rows_of):
+            partition = values_of(f"{folder}/", self._table.partitions)
+            if is_wanted(partition):
+                own = self.folder / folder / (f"{REVISION}={revision}" if revision else "")
+                with _written(own):
+                    _replace(own, self._staged / folder, self._staged)
+                put[(*partition.values(),)] = rows_of[folder]
+        return put
 
 
 @contextmanager
@@ -134,7 +152,7 @@ def write_here(
     table: Table,
     folder: Path,
     revision: str,
-) -> dict[Folder, int]:
+) -> dict[tuple[str, ...], int]:
     """Replace the partitions that the rows are of, and return how many rows each has now.
 
     Args:
@@ -143,17 +161,13 @@ def write_here(
         revision: Of a table that has them; its other revisions stay.
     """
     with Staging(folder, schema, table) as staging:
-        written: dict[Folder, int] = {}
         write = staging.write
         if isinstance(rows, pa.Table):
-            files = pa.Table.from_batches(write(rows.to_batches()))
+            written = pa.Table.from_batches(write(rows.to_batches()))
         else:
             of, make = (rows.of, rows.make) if isinstance(rows, ByTasks) else (rows, iter)
-            files = of.mapInArrow(lambda batches: write(make(batches)), WRITTEN).toArrow()
-        for row in files.to_pylist():
-            written[row["folder"]] = written.get(row["folder"], 0) + row["rows"]
-        staging.put(written, revision)
-    return written
+            written = of.mapInArrow(lambda batches: write(make(batches)), WRITTEN).toArrow()
+        return staging.put(written, revision=revision)
 
 
 def _replace(own: Path, new: Path, staged: Path) -> None:
@@ -196,7 +210,7 @@ def _writing(schema: StructType, table: Table, staged: Path) -> Writer:
             written.append((folder, len(rows)))
         folders, rows_of = zip(*written, strict=True) if written else ((), ())
         columns = [pa.array(folders, pa.string()), pa.array(rows_of, pa.int64())]
-        yield pa.record_batch(columns, ["folder", "rows"])
+        yield pa.record_batch(columns, _WRITTEN)
 
     return write
 

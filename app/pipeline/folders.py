@@ -115,11 +115,6 @@ def newest_revisions(rows: DataFrame, table: Table) -> DataFrame:
     return rows.where(position.isin(["/".join((*day, last)) for day, last in newest.items()]))
 
 
-def revision_of(folder: str) -> str:
-    """Return the revision of a day that a folder holds."""
-    return values_of(f"{folder}/", (REVISION,))[REVISION]
-
-
 def files_behind(rows: DataFrame) -> set[str]:
     """Return the files of a table as Hadoop calls them, with escaped partition values."""
     return {unquote(file) for file in rows.inputFiles()}
@@ -167,22 +162,30 @@ def visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.name[0] not in "_.")
 
 
-def partitions_below(
-    folder: Path,
-    columns: Sequence[str],
-    within: Iterable[Mapping[str, str]] | None = None,
-    values: tuple[str, ...] = (),
-) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Yield the folder of each partition that has files, with the values of its columns.
+def listed_here(
+    folder: Path, columns: Sequence[str], within: Sequence[Mapping[str, str]] | None
+) -> dict[Path, dict[str, str]]:
+    """Return what is in the folders of partitions below one of this machine, with their values.
 
     Args:
         columns: That name the levels of folders.
         within: Values of columns; folders of a value that none of them has are not listed.
-        values: Of the levels above.
     """
+    for _ in range(_ATTEMPTS):
+        # Another run may replace one.
+        with suppress(FileNotFoundError):
+            return dict(_listed(folder, columns, within, {}))
+    return {}
+
+
+def _listed(
+    folder: Path,
+    columns: Sequence[str],
+    within: Sequence[Mapping[str, str]] | None,
+    above: Mapping[str, str],
+) -> Iterator[tuple[Path, dict[str, str]]]:
     if not columns:
-        if visible(folder):
-            yield folder, values
+        yield from ((path, {**above}) for path in visible(folder))
         return
     name, *below = columns
     wanted = None if within is None else {item.get(name) for item in within}
@@ -190,19 +193,7 @@ def partitions_below(
         level, _, text = path.name.partition("=")
         value = unquote(text)
         if level == name and (wanted is None or wanted & {value, None}):
-            yield from partitions_below(path, below, within, (*values, value))
-
-
-def folders_here(
-    folder: Path, columns: Sequence[str], within: Sequence[Mapping[str, str]] | None
-) -> dict[Path, dict[str, str]]:
-    """Return the folders below one of this machine that have files, and what columns they name."""
-    for _ in range(_ATTEMPTS):
-        # Another run may replace one.
-        with suppress(FileNotFoundError):
-            found = partitions_below(folder, columns, within)
-            return {path: dict(zip(columns, values, strict=True)) for path, values in found}
-    return {}
+            yield from _listed(path, below, within, {**above, name: value})
 
 
 def folder_here(session: SparkSession, uri: str) -> Path | None:

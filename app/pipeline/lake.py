@@ -36,13 +36,11 @@ from app.pipeline.folders import (
     folder_here,
     folder_of,
     folder_patterns,
-    folders_here,
     list_files,
+    listed_here,
     newest_revisions,
     retried,
-    revision_of,
     values_of,
-    visible,
 )
 from app.pipeline.partitions import Partition, among, in_order, is_within, without
 from app.pipeline.tables import REVISION, Table
@@ -154,29 +152,33 @@ class Lake:
             frame = self.read(table) if within is None else self.read_in(table, within)
             values = frame.select(*(sf.col(name).cast("string") for name in table.partitions))
             return in_order(row.asDict() for row in values.distinct().collect())
-        here = self._here(table)
-        if here is not None:
-            listed = in_order(folders_here(here, table.partitions, within).values())
-        else:
-            rows = self._rows(table) if within is None else self._folders(table, within)
-            files = files_behind(rows)
-            found = {tuple(values_of(file, table.partitions).items()) for file in files}
-            listed = in_order(dict(item) for item in found)
-        return listed if within is None else among(listed, within, table)
+        listed = self._listed(table, table.partitions, within).values()
+        return in_order(map(dict, {tuple(item.items()) for item in listed}))
 
     def files(self, table: Table, partitions: Sequence[Partition]) -> set[str]:
         """Return the files of partitions: as long as they are the same, so are the rows."""
-        if self.is_catalog:
-            if self.session.catalog.tableExists(self.address(table)):
-                # Catalogs remember what a table was, which other processes may have changed.
-                self.session.catalog.refreshTable(self.address(table))
-            names = self.read_in(table, partitions).select(sf.input_file_name())
-            return {row[0] for row in names.distinct().collect()}
+        if not self.is_catalog:
+            return {*self._listed(table, table.partitions, partitions)}
+        if self.session.catalog.tableExists(self.address(table)):
+            # Catalogs remember what a table was, which other processes may have changed.
+            self.session.catalog.refreshTable(self.address(table))
+        names = self.read_in(table, partitions).select(sf.input_file_name())
+        return {row[0] for row in names.distinct().collect()}
+
+    def _listed(
+        self, table: Table, levels: Sequence[str], within: Sequence[Partition] | None
+    ) -> dict[str, Partition]:
+        """Return what is in the folders of partitions, with the values of these levels."""
         here = self._here(table)
+        found: dict[str, Partition]
         if here:
-            folders = folders_here(here, _levels(table), partitions)
-            return {str(file) for folder in folders for file in visible(folder)}
-        return files_behind(self._folders(table, partitions))
+            listed = listed_here(here, levels, within)
+            found = {f"file:{path}": values for path, values in listed.items()}
+        else:
+            rows = self._rows(table) if within is None else self._folders(table, within)
+            found = {file: values_of(file, levels) for file in files_behind(rows)}
+        is_wanted = among(within, table)
+        return {file: values for file, values in found.items() if is_wanted(values)}
 
     def write(
         self,
@@ -208,10 +210,12 @@ class Lake:
         if isinstance(rows, DataFrame):
             typed, by = _typed(rows, table), (*table.partitions, *table.order)
             rows = typed if is_sorted else typed.sortWithinPartitions(*by)
+        if isinstance(rows, pa.Table):
+            rows = rows.sort_by([(name, "ascending") for name in (*table.partitions, *table.order)])
         here = self._here(table) if isinstance(rows, pa.Table) else self.folder_of_tasks(table)
         about = [dict(item) for item in replaces]
         if here:
-            written = self._write_here(rows, table, here, revision)
+            written: _Rows = write_here(rows, schema_of(table), table, here, revision)
         else:
             written = self._write_by_spark(self._frame_of(rows, table), table, about, revision)
         filled = [dict(zip(table.partitions, values, strict=True)) for values in written]
@@ -223,24 +227,13 @@ class Lake:
         """Return the folder of a table that tasks reach as this process does; null elsewhere."""
         return None if self.is_catalog else folder_of_tasks(self.session, self.address(table))
 
-    def _write_here(
-        self, rows: DataFrame | ByTasks | pa.Table, table: Table, folder: Path, revision: str
-    ) -> _Rows:
-        if isinstance(rows, pa.Table):
-            rows = rows.sort_by([(name, "ascending") for name in (*table.partitions, *table.order)])
-        found = write_here(rows, schema_of(table), table, folder, revision)
-        return {
-            (*values_of(f"{name}/", table.partitions).values(),): n for name, n in found.items()
-        }
-
     def _frame_of(self, rows: DataFrame | ByTasks | pa.Table, table: Table) -> DataFrame:
         if isinstance(rows, DataFrame):
             return rows
         if isinstance(rows, ByTasks):
             return rows.rows(table.ddl)
         # Without rows there is no batch that would tell Spark the columns.
-        frame = self.session.createDataFrame(rows if len(rows) else [], schema_of(table))
-        return frame.coalesce(1).sortWithinPartitions(*table.partitions, *table.order)
+        return self.session.createDataFrame(rows if len(rows) else [], schema_of(table)).coalesce(1)
 
     def _write_by_spark(
         self, rows: DataFrame, table: Table, replaces: Sequence[Partition], revision: str
@@ -287,39 +280,25 @@ class Lake:
         if not revision:
             self.empty(table, others)
             return
-        former = self._folders_of(table, [*filled, *others])
-        older = {folder: day for folder, day in former.items() if revision_of(folder) < revision}
-        gone = {tuple(day.items()) for day in others}
-        empty = {folder_of(folder) for folder, day in older.items() if day in gone}
+        former = self._revisions_of(table, [*filled, *others])
+        older = {folder: day for folder, day in former.items() if day[REVISION] < revision}
+        is_gone = among(others, table)
+        empty = {folder_of(folder) for folder, day in older.items() if is_gone(day)}
         self._write_nothing(table, (f"{day}/{REVISION}={revision}" for day in empty))
         self._remove(older)
 
     def next_revision(self, table: Table, days: Sequence[Partition]) -> str:
         """Return a name for a revision of days, newer than those that there are."""
-        folders = [] if self.is_catalog else self._folders_of(table, days)
-        named = (revision_of(folder).partition("-")[0] for folder in folders)
+        found = {} if self.is_catalog else self._revisions_of(table, days)
+        named = (day[REVISION].partition("-")[0] for day in found.values())
         times = [datetime.strptime(time, "%Y%m%dT%H%M%S%f%z") for time in named]
         newest = max([datetime.now(UTC), *(time + timedelta.resolution for time in times)])
         return f"{newest:%Y%m%dT%H%M%S%fZ}-{uuid4().hex[:12]}"
 
-    def _folders_of(
-        self, table: Table, days: Sequence[Partition]
-    ) -> dict[str, tuple[tuple[str, str], ...]]:
-        """Return the folders of partitions, and which partition each is of."""
-        wanted = {tuple(day.items()) for day in days}
-        here = self._here(table)
-        if here:
-            named = (
-                (path, tuple(values.items()))
-                for path, values in folders_here(here, _levels(table), days).items()
-            )
-            of_days = ((path, values[: len(table.partitions)]) for path, values in named)
-            return {f"file:{path}": day for path, day in of_days if day in wanted}
-        folders = {folder_of(file) for file in files_behind(self._folders(table, days))}
-        found = {
-            folder: tuple(values_of(f"{folder}/", table.partitions).items()) for folder in folders
-        }
-        return {folder: day for folder, day in found.items() if day in wanted}
+    def _revisions_of(self, table: Table, days: Sequence[Partition]) -> dict[str, Partition]:
+        """Return the folders of revisions of days, with what they are of."""
+        listed = self._listed(table, (*table.partitions, REVISION), days)
+        return {folder_of(file): values for file, values in listed.items()}
 
     def _find(self, table: Table, due: _Rows, revision: str) -> None:
         """See that the rows of a write are where they are read.
@@ -332,12 +311,9 @@ class Lake:
         filled = [dict(zip(table.partitions, values, strict=True)) for values in due]
         found = retried(lambda: self._found(table, filled, revision))
         missing = [day for day in filled if found.get((*day.values(),)) != due[*day.values(),]]
-        newer = {
-            day
-            for folder, day in (self._folders_of(table, missing) if revision else {}).items()
-            if revision_of(folder) > revision
-        }
-        if not {tuple(day.items()) for day in missing} <= newer:
+        there = self._revisions_of(table, missing).values() if revision and missing else ()
+        is_newer = among([day for day in there if day[REVISION] > revision], table)
+        if not all(map(is_newer, missing)):
             message = (
                 f"{sum(due.values())} rows of {table.name} were written and {sum(found.values())} "
                 f"are in {self.address(table)}: name an --out that this machine and all workers "
@@ -362,7 +338,8 @@ class Lake:
             if self.session.catalog.tableExists(self.address(table)):
                 self._write_catalog(self.nothing(table), table, partitions)
             return
-        self._write_nothing(table, self._folders_of(table, partitions))
+        files = self._listed(table, table.partitions, partitions)
+        self._write_nothing(table, {folder_of(file) for file in files})
 
     def _write_nothing(self, table: Table, folders: Iterable[str]) -> None:
         nothing = self.nothing(table).drop(*table.partitions)
@@ -412,10 +389,6 @@ class Lake:
     def nothing(self, table: Table) -> DataFrame:
         """Return a table's columns without rows."""
         return self.session.createDataFrame([], schema_of(table))
-
-
-def _levels(table: Table) -> Sequence[str]:
-    return (*table.partitions, *([REVISION] if table.has_revisions else ()))
 
 
 def _count(rows: DataFrame, table: Table) -> _Rows:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import (
     folder_here,
-    folders_here,
+    listed_here,
     of_an_earlier_version,
     values_of,
     visible,
@@ -135,10 +135,9 @@ def local_partitions(
     if folder is None or not folder.is_dir():
         return None
     found = {
-        tuple(values.items()): path
-        for path, values in folders_here(folder, table.partitions, within).items()
+        tuple(values.items()): path.parent
+        for path, values in listed_here(folder, table.partitions, within).items()
     }
-    listed = in_order(map(dict, found))
-    chosen = listed if within is None else among(listed, within, table)
+    chosen = in_order(filter(among(within, table), map(dict, found)))
     folders = [found[tuple(item.items())] for item in chosen]
     return LocalPartitions(folders, schema_of_columns(table, names), table.has_revisions)

@@ -1,6 +1,6 @@
 """Partitions of tables by the values of their columns: cluster, day and hour."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import reduce
 from operator import or_
@@ -33,13 +33,17 @@ def without(partitions: Iterable[Partition], others: Iterable[Partition]) -> lis
     return [item for item in partitions if tuple(item.items()) not in left_out]
 
 
-def among(
-    listed: Iterable[Partition], within: Iterable[Partition], table: Table
-) -> list[Partition]:
-    """Return those partitions that are of one of the partitions, as far as these name columns."""
+def among(partitions: Iterable[Partition] | None, table: Table) -> Callable[[Partition], bool]:
+    """Return what tells whether values are of one of the partitions, as far as it names columns.
+
+    Args:
+        partitions: Null are all.
+    """
+    if partitions is None:
+        return lambda _: True
     wanted = {
         tuple((name, value) for name, value in item.items() if name in table.partitions)
-        for item in within
+        for item in partitions
     }
 
     def is_wanted(item: Partition) -> bool:
@@ -48,7 +52,7 @@ def among(
             values[first:end] in wanted for first in (0, 1) for end in range(len(values) + 1)
         )
 
-    return [item for item in listed if is_wanted(item)]
+    return is_wanted
 
 
 def is_within(partitions: Iterable[Partition], columns: Sequence[str] = ()) -> Column:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 
 from app.pipeline.folder_writer import WRITTEN, Staging, Writer
-from app.pipeline.folders import values_of
 from app.pipeline.lake import Lake, arrow_schema, schema_of
 from app.pipeline.partitions import Partition, is_within, without
 from app.pipeline.tables import Table
@@ -124,16 +124,11 @@ class TaskTables:
                 and rows of others are not put.
         """
         if table in self._returned:
-            own = self.rows(table.name).where(is_within(replaces, table.partitions))
-            return self._out.write(own, table, replaces, is_sorted=True)
-        wanted = {tuple(item.items()) for item in replaces}
-        rows_of: dict[str, int] = {}
-        filled = []
-        for name, folder, rows in zip(*self.reports[_WRITTEN].to_pydict().values(), strict=True):
-            partition = values_of(f"{folder}/", table.partitions)
-            if name == table.name and tuple(partition.items()) in wanted:
-                rows_of[folder] = rows_of.get(folder, 0) + rows
-                filled.append(partition)
-        self._staged[table.name].put(rows_of)
+            rows = self.rows(table.name).where(is_within(replaces, table.partitions))
+            return self._out.write(rows, table, replaces, is_sorted=True)
+        written = self.reports[_WRITTEN]
+        own = written.filter(pc.equal(written["name"], table.name))
+        put = self._staged[table.name].put(own, replaces)
+        filled = [dict(zip(table.partitions, values, strict=True)) for values in put]
         self._out.empty(table, without(replaces, filled))
-        return sum(rows_of.values())
+        return sum(put.values())
