@@ -14,7 +14,7 @@ from typing import Final
 
 _IMPORTED: Final = (
     *("pandas", "pyarrow.acero", "pyarrow.compute", "pyspark.worker"),
-    *("app.pipeline.ingest.read", "app.pipeline.resolve.tasks"),
+    *("app.pipeline.ingest.read", "app.pipeline.resolve.series"),
     *("app.pipeline.usage.days", "app.pipeline.usage.buckets", "app.pipeline.usage.incidents"),
 )
 

@@ -11,10 +11,10 @@ from pyspark.sql import functions as sf
 
 from app.domain.resolution_levels import PRECEDENCE, Slot, applicable_levels
 from app.pipeline.by_partition import Columns, Reading, by_partition
+from app.pipeline.commands.resolve import BYTES
 from app.pipeline.lake import Lake
 from app.pipeline.resolve.look_up import NAMES, LookUp
 from app.pipeline.resolve.series import resolve
-from app.pipeline.resolve.tasks import BYTES
 from app.pipeline.resolve.versions import Versions, read_versions
 from app.pipeline.tables import QUOTA_VERSION, SERIES, Table
 

@@ -66,7 +66,6 @@ class LookUp:
         texts: What the names are numbers of.
         times: At which any version begins or ends, in microseconds, in order.
         names: Those that have a row, in order: of each entity, and none for each cluster and key.
-        groups: The row without names of each cluster and key, -1 for none.
         levels: The values of each level, and at ``NO_LEVEL`` the only type that the rules of a
             cluster and key have.
         changes: Rows at a time where anything changes that is found, in order.
@@ -75,7 +74,6 @@ class LookUp:
     texts: Texts
     times: Numbers
     names: pa.Array
-    groups: Numbers
     levels: Mapping[int, _Values]
     changes: Numbers
 
@@ -84,15 +82,13 @@ class LookUp:
         """Arrange versions, or a share of them with the types of all; null where these are all."""
         texts = versions.texts
         times, group, time, single = types or _types_of(versions)
-        without = texts.number(_distinct(group), texts.no_user, texts.no_client_id)
+        without = texts.number(group, texts.no_user, texts.no_client_id)
         names = _distinct(versions.names, without)
-        groups = np.full(texts.groups, _NOTHING)
-        groups[texts.group_of(without)] = np.searchsorted(names, without)
         row = np.searchsorted(names, versions.names) * len(times)
         begins, ends = (
             row + np.searchsorted(times, time) for time in (versions.since, versions.until)
         )
-        points = groups[group] * len(times) + time
+        points = np.searchsorted(names, without) * len(times) + time
         values = {NO_LEVEL: _Values(points, np.append(points[1:], points[-1:]), single)}
         for level in LEVELS:
             at = np.flatnonzero(versions.level == level)
@@ -101,7 +97,7 @@ class LookUp:
         changes = _distinct(*(each.changes() for each in levels.values()), points[:0])
         number = changes % len(times)
         is_within = (number > 0) & (number < len(times) - 1)
-        return cls(texts, times, pa.array(names), groups, levels, changes[is_within])
+        return cls(texts, times, pa.array(names), levels, changes[is_within])
 
     @classmethod
     def shares(cls, versions: Versions, most: int) -> list[Self]:
@@ -124,9 +120,6 @@ class LookUp:
         group = np.where((cluster < 0) | (key < 0), _NOTHING, cluster * len(self.texts.keys) + key)
         rows = {}
         for by_user, by_client_id in LEVELS_BY_NAMES:
-            if not (by_user or by_client_id):
-                rows[NO_NAMES] = np.append(self.groups, _NOTHING)[group]
-                continue
             own = (group >= 0) & (~by_user | (user >= 0)) & (~by_client_id | (client_id >= 0))
             at = np.flatnonzero(own)
             names = self.texts.number(

@@ -65,11 +65,6 @@ class Texts(NamedTuple):
         """The same of the client-id."""
         return len(self.client_ids)
 
-    @property
-    def groups(self) -> int:
-        """How many pairs of a cluster and a key there are."""
-        return len(self.clusters) * len(self.keys)
-
     def number(self, group: Numbers, user: Numbers | int, client_id: Numbers | int) -> Numbers:
         """Return one number for names in a group (``cluster * len(keys) + key``)."""
         names: Numbers = (group * (self.no_user + 1) + user) * (self.no_client_id + 1) + client_id
@@ -134,7 +129,7 @@ class Versions:
         user, users, user_slot = _slots(rows["user"], rows["user_default"])
         client_id, client_ids, client_slot = _slots(rows["client_id"], rows["client_default"])
         texts = Texts(clusters, keys, users, client_ids)
-        if texts.groups * (texts.no_user + 1) * (texts.no_client_id + 1) >= 2**63:
+        if len(clusters) * len(keys) * (texts.no_user + 1) * (texts.no_client_id + 1) >= 2**63:
             message = "The quotas have too many different names for one run: name a --cluster."
             raise UsageError(message)
         level = level_of_slots(user_slot, client_slot)

@@ -12,9 +12,10 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from app.pipeline.by_partition import of_all_rows
 from app.pipeline.ingest.series_names import series_id
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import resolve
+from app.pipeline.resolve.series import RESOLVED_DDL, resolve
 from app.pipeline.resolve.versions import Versions
 from app.pipeline.tables import SERIES
 
@@ -239,7 +240,11 @@ def observations(session: SparkSession, plan: Plan) -> DataFrame:
     tasks = _ceil_div(plan.observations, _ROWS_A_TASK)
     numbers = session.range(0, plan.hot_sessions + plan.sessions, 1, tasks)
     named = _name(plan, _assign(plan, numbers))
-    limited = resolve(named, LookUp.of(Versions.latest(quotas(session, plan).toArrow())))
+    look_up = LookUp.of(Versions.latest(quotas(session, plan).toArrow()))
+    columns = (f"{name} {kind}" for name, kind in named.dtypes)
+    limited = named.mapInArrow(
+        of_all_rows(lambda rows: resolve(rows, look_up)), ", ".join((*columns, RESOLVED_DDL))
+    )
     # What costs is done once for each session. Its minutes come nearly in the order of the table.
     arranged = limited.sortWithinPartitions("key", "user", "client_id", "broker", "first")
     minutes = arranged.selectExpr("*", "explode(sequence(0L, rows - 1)) as nth")

@@ -16,14 +16,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.domain.quota_keys import QuotaKey
-from app.pipeline.commands.resolve import add_arguments, write_limits
+from app.pipeline.commands.resolve import add_arguments, require_own_ids, write_limits
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
 from app.pipeline.main import main
 from app.pipeline.options import add_common_options
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import require_own_ids
 from app.pipeline.resolve.versions import Versions
 from app.pipeline.results import merge_buckets
 from app.pipeline.tables import (

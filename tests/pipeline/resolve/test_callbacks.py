@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pyspark.sql import SparkSession
 
 from app.domain.callbacks.callback import QuotaType
 from app.domain.callbacks.groups import Groups
@@ -13,7 +12,7 @@ from app.domain.quota_keys import QuotaKey
 from app.pipeline.errors import UsageError
 from app.pipeline.resolve.callbacks import callback_model, versions_of_callback
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import resolve
+from app.pipeline.resolve.series import resolve
 from app.pipeline.resolve.versions import Versions
 from tests.pipeline.resolve.clusters import Version, observation, observation_table, quota_table
 
@@ -23,9 +22,7 @@ BUCKET = "quota.type:PRODUCE"
 
 
 @pytest.mark.small
-def test_static_limits_are_those_of_a_bucket_for_all_and_what_is_stored_is_ignored(
-    spark: SparkSession,
-):
+def test_static_limits_are_those_of_a_bucket_for_all_and_what_is_stored_is_ignored():
     stored = [Version("0", (("user", "alice"),), P, 1000.0, 0, None)]
     quotas = quota_table(stored)
     asked = [
@@ -33,13 +30,11 @@ def test_static_limits_are_those_of_a_bucket_for_all_and_what_is_stored_is_ignor
         for number, (key, user) in enumerate(((P, BUCKET), (C, BUCKET), (P, "alice")))
     ]
     versions = versions_of_callback(quotas, STATIC, {"0"})
-    found = resolve(
-        spark.createDataFrame(observation_table(asked)),
-        LookUp.of(Versions.latest(versions)),
-    )
-    limits = {row.broker_id: (row.level, row.limit, row.bucket_user) for row in found.collect()}
-    assert limits[0] == (3, 100_000.0, BUCKET)
-    assert [limits[number][:2] for number in (1, 2)] == [(0, None), (0, None)]
+    found = resolve(observation_table(asked), LookUp.of(Versions.latest(versions)))
+    columns = (found[name].to_pylist() for name in ("broker_id", "level", "limit", "bucket_user"))
+    limits = {broker: limit for broker, *limit in zip(*columns, strict=True)}
+    assert limits[0] == [3, 100_000.0, BUCKET]
+    assert [limits[number][:2] for number in (1, 2)] == [[0, None], [0, None]]
     assert versions_of_callback(quotas, Groups({}, {}), {"0"}) is quotas
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.lake import Lake
 from app.pipeline.resolve.look_up import LookUp
-from app.pipeline.resolve.tasks import resolve
+from app.pipeline.resolve.series import resolve
 from app.pipeline.resolve.versions import Versions
 from app.pipeline.synth.tables import Plan, observations, quotas
 from app.pipeline.tables import OBSERVATION_MINUTE, QUOTA_VERSION
@@ -43,7 +43,6 @@ FIRST_SEEN = {"audit": 0, "inferred": 0, "snapshot": 3}
 
 
 def resolved(
-    spark: SparkSession,
     asked: Sequence[Mapping[str, Any]],
     versions: Sequence[Version],
     *,
@@ -51,8 +50,7 @@ def resolved(
 ) -> list[Found]:
     chosen = Versions.in_history if history else Versions.latest
     look_up = LookUp.of(chosen(quota_table(versions)))
-    rows = spark.createDataFrame(observation_table(asked))
-    found: list[Found] = resolve(rows, look_up).toArrow().to_pylist()
+    found: list[Found] = resolve(observation_table(asked), look_up).to_pylist()
     return found
 
 
@@ -62,7 +60,7 @@ def answer(row: Found) -> tuple[int, float | None, str, str]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.small
-def test_random_clusters_resolve_as_in_the_domain(spark: SparkSession):
+def test_random_clusters_resolve_as_in_the_domain():
     worlds = list(clusters(7, COUNT))
     names = dict(enumerate(product(SEEN, SEEN)))
     dice = random.Random(7)
@@ -72,7 +70,7 @@ def test_random_clusters_resolve_as_in_the_domain(spark: SparkSession):
         for pair, (user, client) in dice.sample(sorted(names.items(), key=str), 6)
         for key in KEYS
     ]
-    found = resolved(spark, asked, [version for world in worlds for version in world])
+    found = resolved(asked, [version for world in worlds for version in world])
     assert len(found) == len(asked)
     indexes = [index_of(world) for world in worlds]
     wrong = [
@@ -86,7 +84,7 @@ def test_random_clusters_resolve_as_in_the_domain(spark: SparkSession):
 
 
 @pytest.fixture(scope="module")
-def histories_resolved(spark: SparkSession) -> tuple[list[list[Version]], list[Found]]:
+def histories_resolved() -> tuple[list[list[Version]], list[Found]]:
     """Generated clusters, and what is found in them and in those of ``FIRST_SEEN``."""
     worlds = list(histories(11, size(20, 150), MINUTES))
     asked = [
@@ -102,7 +100,7 @@ def histories_resolved(spark: SparkSession) -> tuple[list[list[Version]], list[F
         first = Version(origin, entity, key, 5.0, 2, 3, origin)
         versions += [first, Version(origin, entity, key, 6.0, 3, None)]
         asked += [observation(origin, key.value, at, user="a", client_id="x") for at in range(5)]
-    found = resolved(spark, asked, versions, history=True)
+    found = resolved(asked, versions, history=True)
     assert len(found) == len(asked)
     return worlds, sorted(found, key=lambda row: row["ts"])
 
