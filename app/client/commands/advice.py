@@ -48,7 +48,7 @@ def run_advice(context: Context) -> int:
         context.print(document_lines(_document(found)))
         return DONE
     cells = [_cells(name, row) for name, rows in found.items() for row in rows or ()]
-    if not cells:
+    if not cells and None not in found.values():
         context.tell_always("Nothing found: no advice.")
     lines = [
         line

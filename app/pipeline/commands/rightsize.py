@@ -122,19 +122,27 @@ def write_sizes(job: Job, evidence: Evidence) -> None:
     actions = advice["action"].to_pylist()
     job.counts["advice"] = {action.value: actions.count(action) for action in Action}
     job.findings += actions.count(Action.RAISE) + actions.count(Action.LOWER)
-    job.summary = list(_lines(advice))
+    job.summary = list(summary_of(advice))
 
 
 _LISTED: Final = 10
 _OPTIONS: Final = ("percentile", "margin", "floor", "step_max", "tolerate", "skew_aware")
 
 
-def _lines(advice: pa.Table) -> Iterator[str]:
+def summary_of(advice: pa.Table) -> Iterator[str]:
+    """Yield the largest changes; where there is none, of how much that can be told."""
     changes = advice.filter(pc.field("value").is_valid())
     by = [("factor", "descending"), ("key", "ascending"), ("bucket_id", "ascending")]
     largest = changes.sort_by(by).slice(0, _LISTED).to_pylist()
     yield ""
-    yield "To raise or to lower:" if largest else "Nothing is to be raised or lowered."
+    unknown = advice["action"].to_pylist().count(Action.INSUFFICIENT)
+    if largest:
+        yield "To raise or to lower:"
+    elif unknown:
+        values = f"{unknown} of {advice.num_rows} values"
+        yield f"Nothing is to be raised or lowered yet: the data of {values} do not suffice."
+    else:
+        yield "Nothing is to be raised or lowered."
     yield from columns(
         ("advice", "entity", "key", "now", "then", "why"),
         [

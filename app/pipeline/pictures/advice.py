@@ -86,7 +86,7 @@ def _sizes(results: Results) -> tuple[Figure, Rows]:
         "Minutes of a bucket's busiest broker as a share of its limit. The band reaches from the "
         "limit to what is advised now, the circle is what the bucket needs; logarithmic scale."
     )
-    title, empty = "Values to raise or to lower", "No value is to be raised or lowered."
+    title, empty = "Values to raise or to lower", "No advice to raise or to lower a value."
     height = 1.6 + 0.32 * max(len(rows), 5)
     figure = new_figure(title, line, height, empty="" if rows else empty)
     if rows:

@@ -111,5 +111,8 @@ def test_advice_that_no_run_has_published_is_missing(run: Run, options: str):
         assert ran.err.splitlines() == [
             "What to raise is not known: `quota-pipeline rightsize … --pg` finds it.",
             "What to lower is not known: `quota-pipeline rightsize … --pg` finds it.",
-            "Nothing found: no advice.",
         ]
+
+
+def test_no_advice_means_that_every_list_is_empty(run: Run):
+    assert run("advice", page(), page(), page()).err == "Nothing found: no advice.\n"

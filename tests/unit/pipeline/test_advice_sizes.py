@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis.strategies import (
@@ -24,6 +25,7 @@ from app.domain.entities import ClientQuotaEntity
 from app.domain.idle_values import entity_at
 from app.domain.quota_keys import QUOTA_KEY_RULES, QuotaKey
 from app.domain.right_sizes import Action, SizingRules, round_up
+from app.pipeline.commands.rightsize import summary_of
 from tests.testkit.advised import Advised, advised_size, advised_sizes
 from tests.testkit.advised_bodies import read_body
 from tests.testkit.naive_sizes import BucketUse, right_sizes
@@ -284,3 +286,23 @@ def test_the_limit_of_the_controller_is_one_for_all_brokers():
     found = use(key=QuotaKey.CONTROLLER_MUTATION_RATE.value, limit=10_000.0, brokers=3)
     assert advised_size(found, SizingRules()).saving == 5000
     assert advised_size(use(limit=10_000.0, brokers=3), SizingRules()).saving == 15_000
+
+
+@pytest.mark.parametrize(
+    ("actions", "sentence"),
+    [
+        ([], "Nothing is to be raised or lowered."),
+        (["keep"], "Nothing is to be raised or lowered."),
+        (
+            ["keep", "insufficient"],
+            "Nothing is to be raised or lowered yet: the data of 1 of 2 values do not suffice.",
+        ),
+    ],
+)
+def test_values_that_are_not_judged_are_not_called_right(actions: list[str], sentence: str):
+    texts = ("key", "body", "reason")
+    columns: dict[str, Any] = {name: pa.nulls(len(actions), pa.string()) for name in texts}
+    numbers = ("value", "factor", "bucket_id", "limit")
+    columns |= {name: pa.nulls(len(actions), pa.float64()) for name in numbers}
+    advice = pa.table({"action": pa.array(actions, pa.string()), **columns})
+    assert list(summary_of(advice)) == ["", sentence]
