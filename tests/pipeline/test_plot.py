@@ -130,15 +130,24 @@ def test_a_quota_is_called_as_kafka_prints_it():
     assert entity_name(bucket(quota_user=None)) == ""
 
 
-def test_ticks_are_at_round_numbers_of_the_unit_that_they_are_written_with():
-    ticks = Ticks("producer_byte_rate").tick_values(0, 4 * 2**20)
-    assert [value_in_words("producer_byte_rate", tick) for tick in ticks] == [
-        "0 B/s",
-        "1 MiB/s",
-        "2 MiB/s",
-        "3 MiB/s",
-        "4 MiB/s",
-    ]
+@pytest.mark.parametrize(
+    ("highest", "words"),
+    [
+        (4.0, ["0 B/s", "1 MiB/s", "2 MiB/s", "3 MiB/s", "4 MiB/s"]),
+        (2.5, ["0 B/s", "1 MiB/s", "2 MiB/s"]),
+        (1.2, ["0 B/s", "512 KiB/s", "1 MiB/s"]),
+        (1.0, ["0 B/s", "256 KiB/s", "512 KiB/s", "768 KiB/s", "1 MiB/s"]),
+    ],
+)
+def test_ticks_are_at_round_numbers_of_the_unit_that_they_are_written_with(
+    highest: float, words: list[str]
+):
+    key = "producer_byte_rate"
+    ticks = [tick for tick in Ticks(key).tick_values(0, highest * 2**20) if tick <= highest * 2**20]
+    assert [value_in_words(key, tick) for tick in ticks] == words
+
+
+def test_ticks_of_percentages_are_at_round_numbers():
     assert list(Ticks("request_percentage").tick_values(0, 200)) == [0, 50, 100, 150, 200]
 
 

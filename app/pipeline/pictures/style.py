@@ -221,11 +221,15 @@ def draw_rates(
     axes.grid(axis="y")
 
 
+_STEPS: Final = (1, 2, 2.5, 5, 10)
+"""Half and a quarter of a MiB are whole numbers of KiB, as they are written; a tenth is not."""
+
+
 class Ticks(MaxNLocator):
     """At most five ticks at round numbers: of bytes in the unit that they are written with."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(4)
+        super().__init__(4, steps=_STEPS)
         self._step = 1024 if "byte" in QUOTA_KEY_RULES[QuotaKey(key)].unit else 1
 
     def tick_values(self, vmin: float, vmax: float) -> Any:
