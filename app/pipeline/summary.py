@@ -168,7 +168,7 @@ def _lines(
     if nearest is None:
         yield "Nearest to their limits: unknown until `utilization` has run"
     else:
-        yield "Nearest to their limits:" if nearest else "No bucket has a limit here."
+        yield "Nearest to their limits:" if nearest else "No bucket with a limit has minutes here."
     yield from columns(
         ("p99", "bucket", "limited by", "limit", "day", "broker", "throttled"),
         [

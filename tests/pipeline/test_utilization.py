@@ -401,6 +401,11 @@ def test_the_summary_claims_nothing_of_a_job_that_has_not_run(spark: SparkSessio
     for table in (UTILIZATION_DAILY, THROTTLE_INCIDENT):
         lake.write(frame(spark, table, []), table)
     summarize(job, [lake])
-    assert job.summary == ["", "No bucket has a limit here.", "", "Open incidents: none"]
+    assert job.summary == [
+        "",
+        "No bucket with a limit has minutes here.",
+        "",
+        "Open incidents: none",
+    ]
     empty = {"nearest_to_limit": [], "open_incidents": 0, "worst_open_incidents": []}
     assert job.counts["summary"] == empty

@@ -68,8 +68,8 @@ def _heat_map(results: Results) -> tuple[Figure, Rows]:
         by_hour[row["hour"]] = row["share"]
     rows = [(item, shares[item.identity]) for item in worst if item.identity in shares]
     line = (
-        "Highest minute of each hour on the busiest broker, as a share of the limit. Times are "
-        "UTC; the bucket nearest to its limit is on top."
+        "Highest minute of each hour on the busiest broker, as a share of the limit; grey: no "
+        "data. Times are UTC; the bucket nearest to its limit is on top."
     )
     empty = "" if rows else "No bucket with a limit has minutes here."
     figure = new_figure("Utilisation by hour", line, 2.2 + 0.3 * max(len(rows), 6), empty=empty)
@@ -188,7 +188,7 @@ def _percentiles(results: Results) -> tuple[Figure, Rows]:
         "Of the minutes of a bucket's worst day on its busiest broker; percentiles are within "
         "0.5 %. Right of the line is over the limit, on a logarithmic scale."
     )
-    title, empty = "Percentiles as a share of the limit", "No bucket has a limit here."
+    title, empty = "Percentiles as a share of the limit", "No bucket with a limit has minutes here."
     height = 1.6 + 0.32 * max(len(worst), 5)
     figure = new_figure(title, line, height, empty="" if worst else empty)
     if worst:
