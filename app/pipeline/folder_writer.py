@@ -6,6 +6,7 @@ replaces whole partitions, as Spark's does: its files are made in a folder that 
 and take the place of the former ones once all of them are there.
 """
 
+import ctypes
 import itertools
 import os
 import re
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 from uuid import uuid4
 
 import numpy as np
@@ -33,6 +34,10 @@ from app.pipeline.tables import REVISION, Table
 _ROWS_OF_GROUP: Final = 1_000_000
 _ESCAPED: Final = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{\[\]^]""")
 """Source: ``ExternalCatalogUtils.escapePathName`` of Spark."""
+
+_CURRENT_FOLDER: Final = -100
+_EXCHANGE: Final = 2
+"""Source: ``AT_FDCWD`` and ``RENAME_EXCHANGE`` of renameat2(2)."""
 
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _WRITTEN: Final = ("folder", "rows")
@@ -171,9 +176,12 @@ def write_here(
 
 
 def _replace(own: Path, new: Path, staged: Path) -> None:
-    """Let a folder take the place of another one, which another run may replace meanwhile."""
+    """Let a folder take the place of another one, which another run may replace meanwhile.
+
+    Readers find either of them, except on file systems that cannot exchange two folders at once.
+    """
     own.parent.mkdir(parents=True, exist_ok=True)
-    while True:
+    while not _exchange(own, new):
         with suppress(FileNotFoundError):
             own.rename(staged / f"former-{uuid4().hex}")
         try:
@@ -183,6 +191,13 @@ def _replace(own: Path, new: Path, staged: Path) -> None:
                 raise
             continue
         return
+
+
+def _exchange(folder: Path, other: Path) -> bool:
+    """Exchange two folders at once, as Linux can; tell whether both are there and it did."""
+    rename: Any = getattr(ctypes.CDLL(None), "renameat2", lambda *_: -1)
+    paths = (_CURRENT_FOLDER, bytes(folder), _CURRENT_FOLDER, bytes(other))
+    return bool(rename(*paths, _EXCHANGE) == 0)
 
 
 def _writing(schema: StructType, table: Table, staged: Path) -> Writer:

@@ -1,5 +1,6 @@
 """A write replaces whole partitions, and what is read and written may be one table."""
 
+import threading
 from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +10,12 @@ from pathlib import Path
 from shutil import copytree, rmtree
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.types import StructType
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folder_writer import write_here
@@ -253,6 +256,28 @@ def test_rows_that_are_not_where_they_are_read_are_no_success(
     with pytest.raises(InfrastructureError, match=r"2 rows .+ were written and 0 are in") as failed:
         lake.write(bins(spark, (1, 10), (2, 20)), UTILIZATION_HIST)
     assert failed.value.exit_code == 5
+
+
+def test_a_reader_finds_a_partition_while_it_is_replaced(tmp_path: Path):
+    columns = StructType().add("cluster_id", "string").add("n", "integer")
+    table = Table("rows", "", ("cluster_id",), ("n",))
+    rows = pa.table({"cluster_id": ["c"], "n": pa.array([1], pa.int32())})
+    folder, done = tmp_path / "rows", threading.Event()
+    write_here(rows, columns, table, folder, "")
+
+    def look() -> list[bool]:
+        found = []
+        while not done.is_set():
+            found.append((folder / "cluster_id=c").exists())
+        return found
+
+    with ThreadPoolExecutor() as pool:
+        looks = pool.submit(look)
+        for _ in range(300):
+            write_here(rows, columns, table, folder, "")
+        done.set()
+        assert looks.result() == [True] * len(looks.result())
+    assert len([*folder.rglob("part-*")]) == 1
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["all there", "a day lost"])
