@@ -290,6 +290,20 @@ def test_a_clock_that_is_ahead_makes_no_hour_whole(spark: SparkSession, tmp_path
         assert (job.options.since, job.options.until) == (since, at(120).replace(tzinfo=UTC))
 
 
+def test_an_hour_of_the_future_in_the_tables_holds_up_no_later_run(
+    spark: SparkSession, tmp_path: Path
+):
+    source, out = written(tmp_path, range(2)), tmp_path / "out"
+    ahead = datetime.now(UTC) + timedelta(hours=2)
+    for dt, hour in ((f"{at(0):%Y-%m-%d}", 0), (f"{ahead:%Y-%m-%d}", ahead.hour)):
+        (out / SERIES.name / "cluster_id=c1" / f"dt={dt}" / f"hour={hour}").mkdir(parents=True)
+    for folder in (out / SERIES.name).rglob("hour=*"):
+        (folder / "part-0.parquet").touch()
+    job = job_of(spark, "csv", source, out, "--since-last", "--cluster=c1", name="run")
+    assert job.options.command._choose_hours(job, Rules(), job.lake())
+    assert job.options.since == at(60).replace(tzinfo=UTC)
+
+
 def test_files_of_other_hours_are_not_even_opened(
     spark_command: Command, limits: Path, tmp_path: Path
 ):

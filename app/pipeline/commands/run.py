@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from app.pipeline.advice.capacity import read_capacity
@@ -168,8 +168,8 @@ def _hours(text: str) -> int:
 def _choose_hours(job: Job, rules: Rules, out: Lake) -> bool:
     """Set ``--from`` and ``--to`` to the hours of ``--last`` or ``--since-last``, if there are any.
 
-    An hour is whole once the input has a time of its last minute. Times of the future are ignored:
-    the clock that made them is wrong.
+    An hour is whole once the input has a time of its last minute. Times of the future are ignored,
+    in the input and in the tables: the clock that made them is wrong.
 
     Returns:
         Whether there are any.
@@ -190,7 +190,8 @@ def _choose_hours(job: Job, rules: Rules, out: Lake) -> bool:
         return True
     # It has a file an hour, the minutes have several.
     stored = Scope(options.cluster).hours([out], SERIES) if out.has(SERIES) else ()
-    of_cluster = {hour["cluster_id"]: end_of(hour) for hour in stored}
+    ends = [(hour["cluster_id"], end_of(hour)) for hour in stored]
+    of_cluster = {name: end for name, end in ends if end - _HOUR <= datetime.now(UTC)}
     options.since = min(of_cluster.values(), default=None)
     if not of_cluster and options.format == PROMETHEUS:
         # A server does not say where its points begin.
