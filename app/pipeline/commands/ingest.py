@@ -19,6 +19,7 @@ from app.pipeline.ingest.checks import (
     Tally,
     checks,
     without_brokers,
+    without_files,
     without_quota_metrics,
 )
 from app.pipeline.ingest.inputs import (
@@ -213,11 +214,16 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
         job.counts["offsets"] = inputs.read
     with ExitStack() as opened:
         outcome = _run(job, rules, inputs, out, opened)
+        if inputs.unreadable and outcome.counted.rows_in == len(inputs.unreadable):
+            number, why = min(inputs.unreadable.items())
+            message = f"No file of the input can be read. {inputs.names[number]}: {why}"
+            raise InfrastructureError(message)
         ingested = _write_minutes(job, inputs, outcome, out)
         hours = ingested.hours or [_partition(job.options.cluster or UNNAMED, 0)]
         _write_quarantine(job, inputs, outcome, out, hours)
         counted = outcome.counted
         for sentence in (
+            without_files(inputs),
             without_quota_metrics(counted),
             without_brokers(counted, outcome.made.rows(SURPLUS), inputs),
         ):

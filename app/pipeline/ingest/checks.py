@@ -170,6 +170,15 @@ def without_quota_metrics(counted: Tally) -> str | None:
     return f"No quota metrics in this input: {NO_QUOTA_METRICS}."
 
 
+def without_files(inputs: Inputs) -> str | None:
+    """Return how many files cannot be read, and the name of the first; null where there is none."""
+    if not inputs.unreadable:
+        return None
+    number, files = len(inputs.unreadable), len(inputs.names)
+    first = inputs.names[min(inputs.unreadable)]
+    return f"{number} of {files} files cannot be read, {first} first: `quarantine` says why."
+
+
 def without_brokers(counted: Tally, surplus: DataFrame, inputs: Inputs) -> str | None:
     """Return which label may name the brokers where no point does; null elsewhere."""
     if counted.fine or MISSING_BROKER not in counted.refused:

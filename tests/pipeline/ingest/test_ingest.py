@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from app.pipeline.errors import DataQualityError, UsageError
+from app.pipeline.errors import DataQualityError, InfrastructureError, UsageError
 from app.pipeline.ingest.checks import Broker, Tally, checks
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
-from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE
+from app.pipeline.tables import DQ_RESULT, OBSERVATION_MINUTE, QUARANTINE, RATE_MINUTE
 from tests.pipeline.conftest import Command
 from tests.pipeline.ingest.points import (
     HEADERS,
@@ -225,6 +225,19 @@ def test_the_checks_name_what_is_wrong(world: World):
     )
     assert world.checks["coverage cluster unknown broker 1"].value == 11 / 12
     assert world.checks["coverage cluster unknown broker 2"].value == 1 / 12
+
+
+def test_an_input_of_which_nothing_can_be_read_replaces_nothing(
+    spark: SparkSession, tmp_path: Path
+):
+    source, out = write_csv([Point()], tmp_path), tmp_path / "out"
+    run_job(spark, "csv", source, out)
+    before = table(spark, out, RATE_MINUTE)
+    source.write_bytes(b"\x1f\x8b\x08\x00 no text")
+    period = ("--from", "2026-11-20", "--to", "2026-11-23", "--cluster", "unknown")
+    with pytest.raises(InfrastructureError, match=f"No file of the input can be read. {source}: "):
+        run_job(spark, "csv", source, out, *period)
+    assert table(spark, out, RATE_MINUTE) == before != []
 
 
 def test_a_gap_alone_fails_where_data_quality_is_asked_for(spark: SparkSession, tmp_path: Path):

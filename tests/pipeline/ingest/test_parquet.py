@@ -204,13 +204,19 @@ def replaced(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
 
 @pytest.mark.parametrize("period", [(), ("--from", "2026-11-21", "--to", "2026-11-23")])
 def test_a_file_that_turns_out_to_be_broken_is_one_row(
-    spark: SparkSession, tmp_path: Path, period: Sequence[str]
+    spark: SparkSession,
+    tmp_path: Path,
+    period: Sequence[str],
+    capsys: pytest.CaptureFixture[str],
 ):
     source = write(tmp_path / "in")
     broken = bytearray((source / "a.parquet").read_bytes())
     broken[4:400] = bytes(396)
     (source / "z.parquet").write_bytes(broken)
     job = run_job(spark, "parquet", source, tmp_path / "out", *period)
+    name = source / "z.parquet"
+    words = f"ingest: 1 of 2 files cannot be read, {name} first: `quarantine` says why."
+    assert words in capsys.readouterr().err
     assert job.counts["quarantined_by_reason"]["unreadable-file"] == 1
     assert job.counts["used"]["rate"] > 20
     unreadable = [
