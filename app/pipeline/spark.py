@@ -297,7 +297,8 @@ def _started(
             conf.setAll(SparkConf().getAll()).setAll(list(ours.items()))
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     except Exception as error:
-        message = f"Spark did not start on {master or conf.get('spark.master')}: {error}"
+        reason = _of_java(str(error))
+        message = f"Spark did not start on {master or conf.get('spark.master')}: {reason}"
         raise InfrastructureError(message) from error
     session.sparkContext.setLogLevel("ERROR")
     if not submitted and _is_local(master) and PARTITIONS not in ours:
@@ -433,6 +434,8 @@ _LOST_CALL: Final = re.compile(
 """Without a word of Java: nothing answers there any more. Source: ``py4j.clientserver``."""
 _OF_SPARK: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
 _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: .+)?")
+_RAISED_BY_JAVA: Final = re.compile(r"^: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
+"""Below the line that says which call it was. Source: ``py4j.protocol.Py4JJavaError``."""
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 
 
@@ -443,10 +446,17 @@ def spark_failures() -> Iterator[None]:
     Raises:
         PipelineError: The one that a task raised.
         InfrastructureError: It failed of anything else.
+        KeyboardInterrupt: Ctrl-C was first: it cancels the jobs, and what is asked of the JVM on
+            the way out is answered by their failure.
     """
     try:
         yield
     except (PySparkException, *_JVM_GONE) as error:
+        before: BaseException | None = error
+        while before is not None:
+            if isinstance(before, KeyboardInterrupt):
+                raise KeyboardInterrupt from error
+            before = before.__context__
         raise _error_of(str(error)) from error
 
 
@@ -469,8 +479,14 @@ def _sentence(text: str) -> str:
             return f"A task failed: {raised[0]}"
     if _LOST_CALL.fullmatch(text.strip()):
         return "Spark failed: its JVM has ended; look whether the machine has enough memory"
+    return f"Spark failed: {_of_java(text)}"
+
+
+def _of_java(text: str) -> str:
+    """Return what was raised and what caused it, without the stacks below them."""
     condition = _OF_SPARK.search(text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    failure = condition.group() if condition else lines[0] if lines else "it does not say why"
+    raised = _RAISED_BY_JAVA.findall(text)
+    lines = [condition.group()] if condition else raised or text.strip().splitlines()
+    failure = lines[0].strip() if lines else "it does not say why"
     cause = _CAUSE.findall(text)[-1:]
-    return ": ".join([f"Spark failed: {failure}", *(each for each in cause if each not in failure)])
+    return ": ".join([failure, *(each for each in cause if each not in failure)])

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark.errors import PySparkException
 
-from app.pipeline.spark import deferred_interrupts, is_logged
+from app.pipeline.errors import InfrastructureError
+from app.pipeline.spark import deferred_interrupts, is_logged, spark_failures
 from tests.testkit.bucket_worlds import facts_of_minutes, minute, publish
 from tests.testkit.patience import wait_until
 from tests.testkit.processes import processes_of
@@ -55,6 +57,22 @@ def test_a_call_to_the_jvm_that_is_interrupted_logs_no_stack():
     texts = ("KeyboardInterrupt while sending", "Exception while sending", "something else")
     records = [logging.makeLogRecord({"msg": f"{text} command."}) for text in texts]
     assert [is_logged(record) for record in records] == [False, False, True]
+
+
+def fail_of_jobs(*, interrupted: bool) -> None:
+    with spark_failures():
+        try:
+            if interrupted:
+                raise KeyboardInterrupt
+        finally:
+            raise PySparkException("[SPARK_JOB_CANCELLED] Job 1 cancelled")
+
+
+def test_jobs_that_ctrl_c_has_cancelled_are_no_failure_of_spark():
+    with pytest.raises(InfrastructureError, match="SPARK_JOB_CANCELLED"):
+        fail_of_jobs(interrupted=False)
+    with pytest.raises(KeyboardInterrupt):
+        fail_of_jobs(interrupted=True)
 
 
 WITHOUT_JVM = """

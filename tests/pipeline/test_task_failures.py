@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
@@ -58,6 +59,20 @@ def test_an_error_of_spark_itself_is_reported(spark: SparkSession, tmp_path: Pat
     file.write_bytes(b"PAR1 and nothing more PAR1")
     with pytest.raises(InfrastructureError, match=rf"^Spark failed: \[.*{file}"), spark_failures():
         spark.read.schema("n int").parquet(str(file)).count()
+
+
+def fail_of(text: str) -> None:
+    with spark_failures():
+        raise PySparkException(text)
+
+
+def test_of_an_error_of_java_its_sentences_are_repeated_without_the_stack():
+    stack = "\n\tat a.b(C.java:1)\n"
+    text = f"An error occurred while calling o1.x.\n: a.b.SomeException: Cannot call it.{stack}"
+    with pytest.raises(InfrastructureError, match=r"^Spark failed: Cannot call it\.$"):
+        fail_of(text)
+    with pytest.raises(InfrastructureError, match=r"^Spark failed: Cannot call it\.: No disk$"):
+        fail_of(f"{text}Caused by: java.io.IOException: No disk{stack}")
 
 
 def broken(folder: Path, *, footer: bool) -> Path:
