@@ -36,14 +36,17 @@ class LocalService(ManagedProcess):
         return f"http://{host}:{self.port}"
 
     def start(self, environ: Mapping[str, str]) -> None:
-        """Start the service and return when it is ready."""
+        """Start the service and return when it is ready for each of its clusters."""
         operations_port = int(environ.get("QUOTAS_OPERATIONS_PORT") or self.port)
 
         def is_ready() -> bool:
             try:
-                return self._ask(operations_port, "GET", "/readyz")[0] == OK
+                status, answer = self._ask(operations_port, "GET", "/readyz")
             except (OSError, http.client.HTTPException, ValueError):
                 return False  # not listening yet
+            # It is ready as soon as one cluster is.
+            of_clusters = answer.get("clusters", {}).values()
+            return status == OK and all(each["status"] == "ok" for each in of_clusters)
 
         def launch() -> Callable[[], bool]:
             self.spawn([*_MAIN, "serve"], directory=Path.cwd(), environ=environ)
