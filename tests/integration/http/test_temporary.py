@@ -137,9 +137,9 @@ def test_what_is_set_again_is_for_good_or_ends_at_its_own_time_and_returns_to_th
     assert held == {P: (7000, 1000), C: (6000, 2000)}
     shortly = change(shorter, {P: 8000})
     soon(lambda end: service.alter(shortly, expires_at=end))
+    wait_until(lambda: [row["key"] for row in temporary(service, shorter)] == [C])
     wait_until(lambda: len(ends(service, shorter)) == 1)
     assert raw.stored(shorter) == {P: 1000.0, C: 6000.0}
-    assert [row["key"] for row in temporary(service, shorter)] == [C]
     path = f"/quotas/{ClientQuotaEntity.of(shorter).key}"
     assert service.api().delete(path).status_code == 200
     assert temporary(service, shorter) == []
