@@ -26,7 +26,7 @@ JOBS: Final[Mapping[str, str]] = {
     "utilization": "sum up each bucket's hours and days beside its limit",
     "incidents": "find the periods in which a bucket was throttled or over its limit",
     "whatif": "find who would have been throttled under other quotas",
-    "export": "write minutes or histograms with names and limits in each row",
+    "export": "write minutes of names, minutes beside limits, or histograms, for other tools",
     "rightsize": "advise a value for each stored quota, from what was used",
     "stale": "find stored quotas that do nothing, and clients without a quota",
     "overcommit": "compare what brokers have promised with what they can do",

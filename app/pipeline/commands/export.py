@@ -1,4 +1,4 @@
-"""Write minutes or histograms with their names and limits in each row, for people and other tools.
+"""Write minutes of names, minutes of buckets beside limits, or histograms, for other tools.
 
 ``--table observation_minute`` are the minutes of series, ``bucket_minute`` those of buckets beside
 their limits, ``utilization_hist`` the histogram of each bucket's day. They follow from the tables

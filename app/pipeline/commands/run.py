@@ -29,7 +29,7 @@ from app.pipeline.commands import (
     utilization,
 )
 from app.pipeline.errors import UsageError
-from app.pipeline.ingest.inputs import PROMETHEUS
+from app.pipeline.ingest.inputs import FORMATS, PROMETHEUS
 from app.pipeline.ingest.points import Rules
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
@@ -83,8 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "hours, or the newest of a server",
     )
     parser.epilog = (
-        "--format and --input are those of ingest, --quotas those of resolve. A finding is a "
-        "bucket's day over its limit on some broker, an incident, or advice."
+        f"--format is one of {', '.join(FORMATS)}; what --input is, `quota-pipeline ingest --help` "
+        "says. --quotas are those of resolve. A finding is a bucket's day over its limit on some "
+        "broker, an incident, or advice."
     )
 
 
