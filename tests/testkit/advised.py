@@ -59,8 +59,7 @@ def advised_sizes(uses: Sequence[BucketUse], rules: SizingRules) -> list[Advised
     """Return what the pipeline advises about the values of buckets, by key and bucket."""
     of_bucket = {(use.key, use.bucket_id): use for use in uses}
     rows = [{name: getattr(use, _TAGS.get(name, name)) for name in _USES.names} for use in uses]
-    columns = recommended(pa.Table.from_pylist(rows, _USES), rules)
-    found = pa.table({name: pa.array(column) for name, column in columns.items()}).to_pylist()
+    found = recommended(pa.Table.from_pylist(rows, _USES), rules).to_pylist()
     found.sort(key=lambda row: (row["key"], row["bucket_id"]))
     return [_advised(of_bucket[row["key"], row["bucket_id"]], row) for row in found]
 
@@ -114,11 +113,9 @@ def advised_stale(
     versions = pa.Table.from_pylist(list(_versions(values)), _VERSIONS)
     rows = [{**each._asdict(), "last_seen": each.last} for each in seen]
     callers = pa.Table.from_pylist(rows, _SEEN)
-    is_recent = np.array([(entity, key) in recent for entity, key, _ in values], bool)
-    columns = ClusterColumns(versions, callers, inventory)
-    found = columns.stale_values(days, is_long=is_long, is_recent=is_recent)
-    table = pa.table({name: pa.array(column) for name, column in found.items()})
-    listed = [_stale(row) for row in table.to_pylist()]
+    silent = [is_long and (entity, key) not in recent for entity, key, _ in values]
+    found = ClusterColumns(versions, callers).stale(days, inventory, np.array(silent, bool))
+    listed = [_stale(row) for row in found.to_pylist()]
     return sorted(listed, key=lambda each: (each.entity.sort_key(), each.key))
 
 

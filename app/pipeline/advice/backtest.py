@@ -4,19 +4,15 @@ Minutes are those of ``bucket_hour``: their maxima by bin, and averages in propo
 that they add up to the hour's. The model is that of ``whatif``.
 """
 
-from typing import Any, Final
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.domain.throttling import TOKEN_KEY
 from app.pipeline.advice.evidence import Evidence
-from app.pipeline.advice.use import hours_of_epoch, rates_of_bins
-from app.pipeline.usage.measures import Numbers, begins_of
+from app.pipeline.advice.use import begins_on_brokers, in_order, minutes_of_hours
+from app.pipeline.usage.measures import Numbers, begins_of, hours_of_epoch
 from app.pipeline.whatif.model import MICRO, Minutes, replay
-
-_MINUTES: Final = 60
 
 
 def with_back_tests(advice: pa.Table, evidence: Evidence) -> pa.Table:
@@ -53,38 +49,28 @@ def back_tests_of(hours: pa.Table) -> pa.Table:
     ``now`` is under ``value_now`` of their hours, ``low``, ``mid`` and ``high`` are under
     ``value_new``.
     """
-    hour = hours_of_epoch(hours)
-    bucket, broker = (hours[name].to_numpy() for name in ("bucket_id", "broker_id"))
-    order = np.lexsort((hour, broker, bucket))
-    ordered, hour = hours.take(order).combine_chunks(), hour[order]
-    bucket = bucket[order]
-    rows = begins_of(bucket, broker[order])
-    minutes = _minutes_of(ordered, hour, rows)
-    has_tokens = pc.equal(ordered["key"], TOKEN_KEY.value).to_numpy()[rows]
+    hours = in_order(hours)
+    rows = begins_on_brokers(hours)
+    minutes = _minutes_of(hours, rows)
+    has_tokens = pc.equal(hours["key"], TOKEN_KEY.value).to_numpy()[rows]
     figures = []
     for name in ("value_now", "value_new"):
-        replayed = replay(minutes, ordered[name].to_numpy()[rows], has_tokens)
+        replayed = replay(minutes, hours[name].to_numpy()[rows], has_tokens)
         figures.append(np.add.reduceat(replayed.throttled + replayed.idle, minutes.begins, axis=1))
-    buckets = begins_of(bucket[rows])
+    bucket = hours["bucket_id"].to_numpy()[rows]
+    buckets = begins_of(bucket)
     found = np.add.reduceat(np.stack([figures[0][1], *figures[1]]), buckets, axis=1)
-    return pa.table([bucket[rows[buckets]], *found], ["bucket_id", "now", "low", "mid", "high"])
+    return pa.table([bucket[buckets], *found], ["bucket_id", "now", "low", "mid", "high"])
 
 
-def _minutes_of(hours: pa.Table, hour: Numbers, rows: Numbers) -> Minutes:
-    """Return the minutes of series: of hours in order of bucket, broker and time.
-
-    Args:
-        hours: All of them.
-        hour: Of the epoch.
-        rows: Where the hours of a series begin.
-    """
-    bits = (hours["present"].to_numpy()[:, None] >> np.arange(_MINUTES)) & 1
-    row, minute = np.nonzero(bits)
-    bins: Any = hours["bins"].combine_chunks()
-    maximum = np.minimum(rates_of_bins(bins.flatten()), hours["rate_max"].to_numpy()[row])
-    begins = bins.offsets.to_numpy()[:-1] - bins.offsets[0].as_py()
+def _minutes_of(hours: pa.Table, rows: Numbers) -> Minutes:
+    """Return the minutes of series, which begin at rows of hours in order."""
+    row, minute, rates = minutes_of_hours(hours)
+    maximum = np.minimum(rates, hours["rate_max"].to_numpy()[row])
+    begins = begins_of(row)
     sums = np.add.reduceat(maximum, begins)
     total = hours["rate_avg"].to_numpy() * hours["minutes"].to_numpy()
     scale = np.divide(total, sums, out=np.zeros(len(sums)), where=sums > 0)
     average = np.minimum(maximum * scale[row], maximum)
-    return Minutes(begins[rows], hour[row] * _MINUTES + minute, average, maximum)
+    at = hours_of_epoch(hours)[row] * 60 + minute
+    return Minutes(begins[rows], at, average, maximum)

@@ -41,18 +41,24 @@ def read_capacity(file: str) -> dict[int, Capacity]:
         UsageError: A member is missing or wrong; the sentence names it.
     """
     text = read_file("--capacity", file)
-    brokers = _of_json(text) if text.lstrip()[:1] in {"{", "["} else _of_csv(text)
-    if not brokers:
+    found: dict[int, Capacity] = {}
+    for pointer, broker, capacity in (
+        _of_json(text) if text.lstrip()[:1] in {"{", "["} else _of_csv(text)
+    ):
+        if broker in found:
+            raise _fault(f"{pointer}: broker {broker} stands there twice")
+        found[broker] = capacity
+    if not found:
         message = "The file of --capacity has no broker."
         raise UsageError(message)
-    return brokers
+    return found
 
 
 def _fault(what: str) -> UsageError:
     return UsageError(f"The file of --capacity is wrong: {what}.")
 
 
-def _of_json(text: str) -> dict[int, Capacity]:
+def _of_json(text: str) -> Iterator[tuple[str, int, Capacity]]:
     """Read ``brokerCapacities``: of NW_IN and NW_OUT in KB/s; disks and processors are left out.
 
     Source: Cruise Control's ``capacity.json``, ``capacityJBOD.json`` and ``capacityCores.json``.
@@ -64,24 +70,21 @@ def _of_json(text: str) -> dict[int, Capacity]:
     items = document.get("brokerCapacities") if isinstance(document, dict) else None
     if not isinstance(items, list):
         raise _fault("brokerCapacities must be a list")
-    return _once(_broker(f"brokerCapacities[{number}]", item) for number, item in enumerate(items))
+    for number, item in enumerate(items):
+        pointer = f"brokerCapacities[{number}]"
+        if not isinstance(item, dict):
+            raise _fault(f"{pointer} must be an object")
+        broker, capacity = _whole(f"{pointer}.brokerId", item.get("brokerId")), item.get("capacity")
+        if not isinstance(capacity, dict):
+            raise _fault(f"{pointer}.capacity must be an object")
+        nic_in, nic_out = (
+            _number(f"{pointer}.capacity.{name}", capacity.get(name)) * _KB
+            for name in ("NW_IN", "NW_OUT")
+        )
+        yield f"{pointer}.brokerId", broker, Capacity(nic_in, nic_out)
 
 
-def _broker(pointer: str, item: Any) -> tuple[str, int, Capacity]:
-    if not isinstance(item, dict):
-        raise _fault(f"{pointer} must be an object")
-    broker_id = _whole(f"{pointer}.brokerId", item.get("brokerId"))
-    capacity = item.get("capacity")
-    if not isinstance(capacity, dict):
-        raise _fault(f"{pointer}.capacity must be an object")
-    nic_in, nic_out = (
-        _number(f"{pointer}.capacity.{name}", capacity.get(name)) * _KB
-        for name in ("NW_IN", "NW_OUT")
-    )
-    return f"{pointer}.brokerId", broker_id, Capacity(nic_in, nic_out)
-
-
-def _of_csv(text: str) -> dict[int, Capacity]:
+def _of_csv(text: str) -> Iterator[tuple[str, int, Capacity]]:
     rows = csv.DictReader(io.StringIO(text))
     heading = [(name or "").strip() for name in rows.fieldnames or ()]
     rows.fieldnames = heading
@@ -91,25 +94,16 @@ def _of_csv(text: str) -> dict[int, Capacity]:
     unknown = [name for name in heading if name not in _COLUMNS]
     if unknown:
         raise _fault(f"the column {unknown[0]!r} is none of {', '.join(_COLUMNS)}")
-    return _once(_line(f"line {number}", row) for number, row in enumerate(rows, 2))
-
-
-def _line(pointer: str, row: Mapping[str, Any]) -> tuple[str, int, Capacity]:
-    broker_id = _whole(f"broker_id of {pointer}", row["broker_id"])
-    figures = (
-        _number(f"{name} of {pointer}", row[name]) if (row.get(name) or "").strip() else None
-        for name in _COLUMNS[1:]
-    )
-    return f"broker_id of {pointer}", broker_id, Capacity(*figures)
-
-
-def _once(brokers: Iterator[tuple[str, int, Capacity]]) -> dict[int, Capacity]:
-    found: dict[int, Capacity] = {}
-    for pointer, broker_id, capacity in brokers:
-        if broker_id in found:
-            raise _fault(f"{pointer}: broker {broker_id} stands there twice")
-        found[broker_id] = capacity
-    return found
+    for number, row in enumerate(rows, 2):
+        pointer = f"broker_id of line {number}"
+        broker = _whole(pointer, row["broker_id"])
+        figures = (
+            _number(f"{name} of line {number}", row[name])
+            if (row.get(name) or "").strip()
+            else None
+            for name in _COLUMNS[1:]
+        )
+        yield pointer, broker, Capacity(*figures)
 
 
 def _whole(pointer: str, value: Any) -> int:

@@ -1,8 +1,6 @@
 """``broker_commit``: limits and use of each broker's buckets beside its capacity."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -14,14 +12,14 @@ from app.pipeline.advice.capacity import Capacity, capacity_of
 from app.pipeline.advice.evidence import Evidence
 from app.pipeline.advice.use import (
     MOST_DAYS,
-    UseOnBrokers,
     exact_decimals,
     grouped,
     groups_of,
-    hours_of_epoch,
-    rates_of_bins,
+    in_order,
+    minutes_of_hours,
+    uses_on_brokers,
 )
-from app.pipeline.usage.measures import Numbers, whole_numbers
+from app.pipeline.usage.measures import Numbers, hours_of_epoch
 
 _PRODUCE: Final = QuotaKey.PRODUCER_BYTE_RATE.value
 _FETCH: Final = QuotaKey.CONSUMER_BYTE_RATE.value
@@ -35,8 +33,6 @@ _MOST: Final = 1e13
 """No broker moves more; it keeps the sums of absurd rates within 64 bits."""
 
 _MINUTES: Final = 60
-_MICRO: Final = 1_000_000
-_WIDE: Final = Context(prec=400)
 _WEIGHTS: Final = [1] * MOST_DAYS
 _ROWS_AT_ONCE: Final = 50_000
 """Hours whose minutes are spread at once."""
@@ -49,8 +45,6 @@ def commit_rows(
 
     The factor is how many replicas a partition has, where the capacity does not say.
     """
-    if not evidence.hours:
-        return
     promised = _promised(evidence)
     factors = {at: capacity_of(capacities, at[1]).replication_factor or factor for at in promised}
     needed = _needed(evidence, factors)
@@ -58,16 +52,18 @@ def commit_rows(
         since, until = evidence.period(cluster)
         of_keys, own = promised[cluster, broker], factors[cluster, broker]
         capacity = capacity_of(capacities, broker)
-        produced = of_keys[_PRODUCE]
+        replicated = _copied_to_each(promised, factors, cluster)
+        sent = [(own - 1) * of_keys.get(_PRODUCE, _NOTHING)[name] for name in _COPIED]
         for direction, key, most, copied in (
-            ("in", _PRODUCE, capacity.nic_in, _copied_to_each(promised, factors, cluster)),
-            ("out", _FETCH, capacity.nic_out, [(own - 1) * each for each in produced[:2]]),
+            ("in", _PRODUCE, capacity.nic_in, replicated),
+            ("out", _FETCH, capacity.nic_out, sent),
             ("request", _REQUEST, capacity.threads and capacity.threads * 100, (0.0, 0.0)),
         ):
-            limits, p99s, buckets, unlimited, units, unlimited_units = of_keys[key]
+            of_key = of_keys.get(key, _NOTHING)
+            limits, units = of_key["limits"] + copied[0], of_key["units"]
             sums = {
-                "limits": limits + copied[0],
-                "p99_sum": p99s + copied[1],
+                "limits": limits,
+                "p99_sum": of_key["p99s"] + copied[1],
                 "p99_of_sums": needed.get((cluster, broker, direction), 0.0),
             }
             yield {
@@ -75,22 +71,27 @@ def commit_rows(
                 "broker_id": broker,
                 "direction": direction,
                 "capacity": most,
-                "limits_sum": sums["limits"],
+                "limits_sum": limits,
                 **sums,
                 **{f"{name}_ratio": most and value / most for name, value in sums.items()},
-                "unlimited_share": unlimited_units / units if units else None,
-                "buckets": int(buckets),
-                "unlimited_buckets": int(unlimited),
+                "unlimited_share": of_key["unlimited_units"] / units if units else None,
+                "buckets": int(of_key["buckets"]),
+                "unlimited_buckets": int(of_key["unlimited"]),
                 "replication_factor": own,
-                "over": most and sums["limits"] > most,
+                "over": most and limits > most,
                 "since": since,
                 "until": until,
             }
 
 
 _Broker = tuple[str, int]
-_Promised = Mapping[_Broker, Mapping[str, Sequence[float]]]
+_Promised = Mapping[_Broker, Mapping[str, Mapping[str, float]]]
 """The ``_SUMS`` of each broker's buckets, by key."""
+
+_OF_KEY: Final = ("cluster_id", "broker_id", "key")
+_SUMS: Final = ("limits", "p99s", "buckets", "unlimited", "units", "unlimited_units")
+_COPIED: Final = _SUMS[:2]
+_NOTHING: Final = dict.fromkeys(_SUMS, 0.0)
 
 
 def _copied_to_each(
@@ -98,44 +99,36 @@ def _copied_to_each(
 ) -> Sequence[float]:
     """Return what is replicated to each broker of a cluster: followers are spread evenly."""
     brokers = sorted(at for at in promised if at[0] == cluster)
-    copies = [((factors[at] - 1), promised[at][_PRODUCE]) for at in brokers]
-    return [sum(factor * each[of] for factor, each in copies) / len(brokers) for of in (0, 1)]
-
-
-_OF_KEY: Final = ("cluster_id", "broker_id", "key")
-_SUMS: Final = ("limits", "p99s", "buckets", "unlimited", "units", "unlimited_units")
+    copies = [(factors[at] - 1, promised[at].get(_PRODUCE, _NOTHING)) for at in brokers]
+    return [sum(factor * each[name] for factor, each in copies) / len(brokers) for name in _COPIED]
 
 
 def _promised(evidence: Evidence) -> _Promised:
-    found: dict[_Broker, dict[str, Sequence[float]]] = defaultdict(
-        lambda: defaultdict(lambda: [0.0] * len(_SUMS))
-    )
+    found: dict[_Broker, dict[str, Mapping[str, float]]] = {}
     for row in _sums_of(evidence.map_buckets(promises_of)).to_pylist():
-        sums = [float(row[name]) for name in _SUMS[2:]]
-        whole = [int(row[name]) / _MICRO for name in _SUMS[:2]]
-        found[row["cluster_id"], row["broker_id"]][row["key"]] = [*whole, *sums]
+        of_keys = found.setdefault((row["cluster_id"], row["broker_id"]), {})
+        of_keys[row["key"]] = {name: float(row[name]) for name in _SUMS}
     return found
 
 
 def promises_of(hours: pa.Table) -> pa.Table:
     """Return what some buckets have and use of each key on each broker, from all of their hours.
 
-    Sums are whole numbers, which add up the same in any order: ``limits`` and ``p99s`` in 10^-6 of
-    the key's unit, ``units`` and ``unlimited_units`` in 10^-3.
+    Their sums are the same in any order: of ``limits`` and ``p99s`` with six digits, of ``units``
+    and ``unlimited_units`` in whole 10^-3.
     """
-    uses = UseOnBrokers.of(hours).table(_PERCENT, _WEIGHTS)
+    uses = uses_on_brokers(in_order(hours), _PERCENT, _WEIGHTS)
     is_limited, limits = _limited(uses), uses["limit"].to_numpy()
     of_uses = {
-        "limits": _exact(np.where(is_limited, limits, 0.0)),
-        "p99s": _exact(uses["rate"].to_numpy()),
-        "buckets": exact_decimals(np.ones(uses.num_rows, np.int64)),
-        "unlimited": exact_decimals((~is_limited).astype(np.int64)),
+        "limits": exact_decimals(np.where(is_limited, limits, 0.0), 6),
+        "p99s": exact_decimals(uses["rate"].to_numpy(), 6),
+        "buckets": pa.array(np.ones(uses.num_rows, np.int64)),
+        "unlimited": pa.array((~is_limited).astype(np.int64)),
     }
-    minutes = hours["minutes"].to_numpy().astype(float)
-    units = whole_numbers(hours["rate_avg"].to_numpy() * minutes * 1000)
+    units = np.rint(hours["rate_avg"].to_numpy() * hours["minutes"].to_numpy() * 1000)
     of_hours = {
         "units": exact_decimals(units),
-        "unlimited_units": exact_decimals(np.where(_limited(hours), 0, units)),
+        "unlimited_units": exact_decimals(np.where(_limited(hours), 0.0, units)),
     }
     both = [
         pa.table({**{name: rows[name] for name in _OF_KEY}, **columns})
@@ -153,16 +146,6 @@ def _limited(rows: pa.Table) -> Numbers:
     limit, level = rows["limit"].to_numpy(), rows["level"].to_numpy()
     found: Numbers = (level > 0) & (limit > 0) & (limit < TWO_TO_63)
     return found
-
-
-def _exact(values: Numbers) -> pa.Array:
-    """Return numbers as whole 10^-6, rounded as decimal numbers are."""
-    different, positions = np.unique(values, return_inverse=True)
-    whole = [
-        int(Decimal(repr(value)).scaleb(6, _WIDE).to_integral_value(ROUND_HALF_UP, _WIDE))
-        for value in different.tolist()
-    ]
-    return exact_decimals(np.array(whole, object)).take(pa.array(positions))
 
 
 def _needed(evidence: Evidence, factors: Mapping[_Broker, float]) -> dict[Any, float]:
@@ -228,12 +211,10 @@ def minute_sums(hours: pa.Table) -> pa.Table:
     totals = np.zeros(len(firsts) * _MINUTES, np.int64)
     is_there = np.zeros(len(totals), bool)
     for begin in range(0, hours.num_rows, _ROWS_AT_ONCE):
-        share = hours.slice(begin, _ROWS_AT_ONCE).combine_chunks()
-        bits = (share["present"].to_numpy()[:, None] >> np.arange(_MINUTES)) & 1
-        row, minute = np.nonzero(bits)
+        row, minute, rates = minutes_of_hours(hours.slice(begin, _ROWS_AT_ONCE))
         at = groups[begin + row] * _MINUTES + minute
-        rates = np.minimum(rates_of_bins(share["bins"].combine_chunks().flatten()), _MOST)
-        np.add.at(totals, at, np.rint(rates * _SCALE).astype(np.int64))
+        whole = np.rint(np.minimum(rates, _MOST) * _SCALE)
+        np.add.at(totals, at, whole.astype(np.int64))
         is_there[at] = True
     found = np.flatnonzero(is_there)
     sums = hours.select(same).take(firsts[found // _MINUTES])

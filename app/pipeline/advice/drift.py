@@ -9,7 +9,6 @@ from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from app.documents.faults import UnreadableDocumentError
 from app.documents.quotas import read_yaml
@@ -66,15 +65,16 @@ class Sources:
 
 def read_sources(job: Job, quotas: Lake) -> dict[str, Sources]:
     """Read what is stored of each cluster."""
+    cluster = job.options.cluster
+    of_cluster = [{"cluster_id": cluster}] if cluster else None
 
     def read(
-        table: Table, names: Sequence[str] = (), days: Sequence[Partition] | None = None
+        table: Table, names: Sequence[str] = (), within: Sequence[Partition] | None = of_cluster
     ) -> pa.Table:
         columns = Columns(table, names or table.columns)
         if not quotas.has(table):
             return columns.schema.empty_table()
-        rows, cluster = columns_of([quotas], columns, days), job.options.cluster
-        return rows if cluster is None else rows.filter(pc.field("cluster_id") == cluster)
+        return columns_of([quotas], columns, within)
 
     tables = (QUOTA_VERSION, QUOTA_FAILED, QUOTA_CONFLICT)
     versions, failed, conflicts = (_by_cluster(read(table)) for table in tables)
@@ -82,7 +82,7 @@ def read_sources(job: Job, quotas: Lake) -> dict[str, Sources]:
     in_order = _by_cluster(grouped(times, times.column_names, {}).sort_by("taken_at"))
     taken = {name: [row["taken_at"] for row in rows] for name, rows in in_order.items()}
     newest = [{"cluster_id": name, "dt": f"{at[-1]:%Y-%m-%d}"} for name, at in taken.items()]
-    snapshots = _by_cluster(read(QUOTA_SNAPSHOT, days=newest))
+    snapshots = _by_cluster(read(QUOTA_SNAPSHOT, within=newest))
     return {
         name: Sources(
             versions[name],

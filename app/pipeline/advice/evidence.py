@@ -16,7 +16,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from app.pipeline.advice.use import MOST_DAYS, grouped, reported_minutes, with_reported
 from app.pipeline.by_partition import of_all_rows
-from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_first
 from app.pipeline.local_tables import local_partitions
 from app.pipeline.partitions import Partition, days_of
@@ -25,9 +24,6 @@ from app.pipeline.tables import BUCKET_HOUR, BY_DAY, DIM_BUCKET, Table
 
 _HOURS_OF_TASK: Final = 150_000
 """About so many hours of buckets are summed up at once, by one task."""
-
-_WEIGHT: Final = 1_024
-"""Of the newest day: weights are whole numbers, so that sums do not depend on their order."""
 
 _HOUR_COLUMNS: Final = (
     *("cluster_id", "dt", "hour", "broker_id", "key", "bucket_id", "level", "limit", "minutes"),
@@ -42,27 +38,23 @@ Function = Callable[[pa.Table], pa.Table]
 class Rows:
     """Rows of a table: columns of this process, or what only Spark's tasks can read.
 
-    Functions are the same for both: they take the columns, or those of a task.
+    Functions are the same for both: they take all rows at once, or shares of them.
     """
 
     _found: pa.Table | DataFrame
 
     def map(self, function: Function) -> pa.Table:
-        """Return what a function makes of all rows, or of shares of them, one after the other."""
+        """Return what a function makes of shares, one after the other."""
         if isinstance(self._found, pa.Table):
             return function(self._found)
         return _in_tasks(self._found, function)
 
-    def reduce(self, function: Function, prepare: Function = lambda rows: rows) -> pa.Table:
-        """Return what a function makes of all rows together, each of which is prepared once.
-
-        Of shares of the rows it is called with its own results, too.
-        """
-        found = self.map(lambda share: function(prepare(share)))
-        return found if isinstance(self._found, pa.Table) else function(found)
+    def reduce(self, function: Function) -> pa.Table:
+        """Return what a function makes of all rows: it is called with its own results, too."""
+        return function(self.map(function))
 
     def map_buckets(self, function: Function) -> pa.Table:
-        """Return what a function makes of buckets, of each of all of its rows."""
+        """Return what a function makes of shares, each of which has all rows of its buckets."""
         if isinstance(self._found, pa.Table):
             return _in_threads(self._found, function)
         number = -(-self._found.count() // _HOURS_OF_TASK) or 1
@@ -77,19 +69,17 @@ class Rows:
 
 
 def _in_tasks(frame: DataFrame, function: Function) -> pa.Table:
-    nothing = frame.limit(0).toArrow()
-    schema = from_arrow_schema(function(nothing).schema)
+    schema = from_arrow_schema(function(frame.limit(0).toArrow()).schema)
     return frame.mapInArrow(of_all_rows(function), schema).toArrow()
 
 
 def _in_threads(rows: pa.Table, function: Function) -> pa.Table:
-    """Take shares of the buckets, several at once: Arrow and numpy hold up no other thread."""
+    """Take several shares at once: Arrow and numpy hold up no other thread."""
     number = -(-rows.num_rows // _HOURS_OF_TASK) or 1
     share = rows["bucket_id"].to_numpy() % number
-    chosen = (pa.array(share == each) for each in range(number))
     with ThreadPoolExecutor(cpu_count()) as threads:
-        tables = threads.map(lambda own: function(rows.filter(own)), chosen)
-        return pa.concat_tables(list(tables))
+        chosen = (pa.array(share == each) for each in range(number))
+        return pa.concat_tables(list(threads.map(lambda own: function(rows.filter(own)), chosen)))
 
 
 _MOST_BYTES: Final = 2**28
@@ -135,11 +125,6 @@ class Evidence:
         ]
         return cls(lakes, hours, newest)
 
-    def say_if_empty(self, job: Job) -> None:
-        """Say it where there are no hours."""
-        if not self.hours:
-            job.say("the input has no hours of this cluster and period.")
-
     @property
     def clusters(self) -> list[Partition]:
         """The clusters that have data, as partitions."""
@@ -184,12 +169,6 @@ class Evidence:
     def reach(self) -> Reach:
         """Return how far the data reach."""
         return reach_of(broker_coverage(read_first(self.lakes, BUCKET_HOUR, self.hours)))
-
-    def weights(self, halving_days: float | None) -> list[int]:
-        """Return the weight of a day by its age in days; all are 1 without a half-life."""
-        if halving_days is None:
-            return [1] * MOST_DAYS
-        return [max(1, round(_WEIGHT * 2 ** (-age / halving_days))) for age in range(MOST_DAYS)]
 
 
 def tags_of(evidence: Evidence, buckets: pa.Table) -> pa.Table:

@@ -5,7 +5,7 @@ bodies are made of what is advised alone.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,9 @@ _RAISE, _LOWER, _KEEP, _INSUFFICIENT = range(4)
 ACTIONS: Final = ("raise", "lower", "keep", "insufficient")
 _ACTIONS: Final = np.array([ACTIONS.index(action_of(why)) for why in Why])
 
+_OF_VALUE: Final = (
+    *("key", "limit", "brokers", "action", "why", "value", "target", "days", "coverage"),
+)
 _IS_DEFAULT: Final = (USER_SLOT == Slot.DEFAULT) | (CLIENT_ID_SLOT == Slot.DEFAULT)
 
 Columns = Mapping[str, Numbers]
@@ -43,24 +46,16 @@ median broker. ``key``, ``user`` and ``client`` are numbers that stand for names
 """
 
 
-def numbered(*columns: Any) -> tuple[list[Numbers], list[str]]:
+def numbered(*columns: pa.ChunkedArray) -> tuple[list[Numbers], list[str]]:
     """Return numbers that stand for the names of some columns, in the order of the names.
 
     The number of '' is 0.
     """
-    lengths = np.cumsum([len(column) for column in columns])[:-1]
-    chunks = [chunk for column in columns for chunk in _chunks(column)]
-    coded = pa.chunked_array([*chunks, pa.array([""])], pa.string()).combine_chunks()
-    encoded = coded.dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    numbers = rank[encoded.indices.to_numpy()[:-1]]
-    return np.split(numbers, lengths), encoded.dictionary.take(order).to_pylist()
-
-
-def _chunks(column: Any) -> list[Any]:
-    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    chunks = [chunk for column in columns for chunk in column.chunks]
+    texts = pa.chunked_array([*chunks, pa.array([""])], pa.string())
+    names = sorted(texts.unique().to_pylist())
+    numbers = pc.index_in(texts, pa.array(names)).to_numpy().astype(np.int64)
+    return np.split(numbers, np.cumsum([len(column) for column in columns]))[:-1], names
 
 
 def advise(use: Columns, keys: list[str], rules: SizingRules) -> dict[str, Numbers]:
@@ -87,29 +82,22 @@ def advise(use: Columns, keys: list[str], rules: SizingRules) -> dict[str, Numbe
     is_above = is_shared & (judged["action"] == _RAISE)
     above = np.bincount(group, is_above, len(sizes)) * CONFIDENT_FACTOR > sizes
     is_own = is_above & ~above[group]
-    single = np.flatnonzero(~is_shared | is_own)
-    own = {"row": single, **{name: judged[name][single] for name in _OF_VALUE}}
-    no_own, is_hiding = is_own & is_nameless, is_own & ~is_nameless & _hides(use)
-    is_left = no_own | is_hiding
-    claims = {"has_own": is_own & ~is_left, "no_own": no_own, "is_hiding": is_hiding}
-    own |= {name: claim[single] for name, claim in claims.items()}
-    own["value"] = np.where(is_left[single], np.nan, own["value"])
-    shared = _of_defaults(judged, np.flatnonzero(is_shared & ~is_own), group, keys, rules)
-    shared |= dict.fromkeys(claims, np.zeros(len(shared["row"]), bool))
-    found = {name: np.concatenate([own[name], shared[name]]) for name in own}
-    found["buckets"] = sizes[group[found["row"]]]
+    by_itself = len(sizes) + np.arange(len(group))
+    found = _together(judged, np.where(is_shared & ~is_own, group, by_itself), keys, rules)
+    row, is_hiding = found["row"], is_own & ~is_nameless & _hides(use)
+    found |= {
+        "has_own": (is_own & ~is_nameless & ~is_hiding)[row],
+        "no_own": (is_own & is_nameless)[row],
+        "is_hiding": is_hiding[row],
+        "buckets": sizes[group[row]],
+    }
+    value = np.where(found["no_own"] | found["is_hiding"], np.nan, found["value"])
     key, limit, brokers = (found.pop(name) for name in ("key", "limit", "brokers"))
     of_broker = {name for name, rule in QUOTA_KEY_RULES.items() if rule.scope is Scope.PER_BROKER}
     # A limit of each broker is promised by all of them.
     promised = np.where(np.array([name in of_broker for name in keys])[key], brokers, 1)
-    saving = (limit - found["value"]) * promised
-    found["saving"] = np.where(np.isnan(found["value"]), 0.0, saving)
-    return found
-
-
-_OF_VALUE: Final = (
-    *("key", "limit", "brokers", "action", "why", "value", "target", "days", "coverage"),
-)
+    saving = np.where(np.isnan(value), 0.0, (limit - value) * promised)
+    return {**found, "value": value, "saving": saving}
 
 
 def _has_empty_name(use: Columns) -> Numbers:
@@ -170,13 +158,11 @@ def _judge(use: Columns, keys: list[str], rules: SizingRules) -> dict[str, Numbe
     why = np.select(list(reasons.values()), numbers, _NUMBERS[Why.TOO_HIGH])
     action = _ACTIONS[why]
     wanted = np.where(throttled > 0, np.inf, np.maximum(target, needs))
-    value = np.full(len(limit), np.nan)
-    for each, next_step in (
-        (_RAISE, np.minimum(wanted, limit * rules.step_max)),
-        (_LOWER, np.maximum(target, limit / rules.step_max)),
-    ):
-        rows = np.flatnonzero(action == each)
-        value[rows] = _of_pairs(allowed_value, use["key"][rows], next_step[rows], keys)
+    higher = np.minimum(wanted, limit * rules.step_max)
+    lower = np.maximum(target, limit / rules.step_max)
+    value, rows = np.full(len(limit), np.nan), np.flatnonzero(np.isin(action, (_RAISE, _LOWER)))
+    step = np.where(action == _RAISE, higher, lower)[rows]
+    value[rows] = _of_pairs(allowed_value, use["key"][rows], step, keys)
     moves = np.where(action == _RAISE, value > limit, value < limit)
     is_stuck = ~np.isnan(value) & ~moves
     why = np.where(is_stuck, _NUMBERS[Why.NO_OTHER_VALUE], why)
@@ -195,18 +181,17 @@ def _of_pairs(
     return found[positions]
 
 
-def _of_defaults(
-    judged: Columns, rows: Numbers, group: Numbers, keys: list[str], rules: SizingRules
+def _together(
+    judged: Columns, group: Numbers, keys: list[str], rules: SizingRules
 ) -> dict[str, Numbers]:
-    """Judge defaults by all of their buckets: each has to hold for the busiest of them.
+    """Judge values by all of their buckets: each has to hold for the busiest of them.
 
     Args:
         judged: All buckets, and what the rules say of each by itself.
-        rows: Those that are judged together, by their groups.
-        group: Of each bucket.
+        group: A number of each bucket, the same for those that are judged together.
     """
     # The bucket with the highest target is last; of equal ones the lowest id.
-    rows = rows[np.lexsort((~judged["bucket_id"][rows], judged["target"][rows], group[rows]))]
+    rows = np.lexsort((~judged["bucket_id"], judged["target"], group))
     begins = begins_of(group[rows])
     busiest = rows[np.append(begins, len(rows))[1:] - 1]
     is_enough = judged["action"][rows] != _INSUFFICIENT

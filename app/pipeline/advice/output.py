@@ -33,6 +33,8 @@ def advise(job: Job, write: Callable[[Evidence], None], *, quotas: bool = False)
         if lakes is None:
             return
         evidence = Evidence.of(lakes, Scope.of(job), job.options.days, READS[job.name][0])
+        if not evidence.hours:
+            job.say("the input has no hours of this cluster and period.")
         write(evidence)
         reach = evidence.reach() if job.options.pg is not None else None
     publish_advice(job, SERVED[job.name], evidence.clusters, reach)
@@ -67,18 +69,15 @@ def rows_to_table(table: Table, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist([*rows], Columns(table, table.columns).schema)
 
 
-def whole_table(table: Table, columns: Mapping[str, Any], **same: Any) -> pa.Table:
-    """Return columns as a table has them: of a name, else a value of all rows, else null."""
-    number = len(next(iter(columns.values()), ()))
-    whole = {}
-    for field in Columns(table, table.columns).schema:
-        values = columns.get(field.name)
-        if isinstance(values, pa.Array | pa.ChunkedArray):
-            whole[field.name] = values.cast(field.type)
-        else:
-            listed = [same.get(field.name)] * number if values is None else values
-            whole[field.name] = pa.array(listed, field.type)
-    return pa.table(whole)
+def whole_table(table: Table, rows: pa.Table, **same: Any) -> pa.Table:
+    """Return rows as a table has them: a column of a name, else a value of all rows, else null."""
+    columns = {
+        field.name: rows[field.name].cast(field.type)
+        if field.name in rows.column_names
+        else pa.repeat(pa.scalar(same.get(field.name), field.type), len(rows))
+        for field in Columns(table, table.columns).schema
+    }
+    return pa.table(columns)
 
 
 def quota_columns(entity: ClientQuotaEntity | None) -> dict[str, Any]:

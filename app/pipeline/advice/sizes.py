@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,16 +22,22 @@ from app.domain.right_sizes import (
 from app.pipeline.advice.backtest import with_back_tests
 from app.pipeline.advice.evidence import Evidence, tags_of
 from app.pipeline.advice.judgement import ACTIONS, REASONS, advise, numbered
-from app.pipeline.advice.output import whole_table
-from app.pipeline.advice.use import MOST_DAYS, UseOnBrokers
+from app.pipeline.advice.output import rows_to_table, whole_table
+from app.pipeline.advice.use import MOST_DAYS, in_order, uses_on_brokers
 from app.pipeline.resolve.series import name_entities
 from app.pipeline.tables import RECOMMENDATION
-from app.pipeline.usage.measures import Numbers, begins_of
+from app.pipeline.usage.measures import Numbers, begins_of, hours_of_epoch
+
+_WEIGHT: Final = 1_024
+"""Of the newest day: weights are whole numbers, so that sums do not depend on their order."""
 
 
 def uses_of(evidence: Evidence, rules: SizingRules, halving_days: float | None) -> pa.Table:
     """Return what each bucket used that a stored value limits, with the bucket's tags."""
-    weights, percent = evidence.weights(halving_days), rules.percentile
+    percent, weights = rules.percentile, [1] * MOST_DAYS
+    if halving_days is not None:
+        shares = (2 ** (-age / halving_days) for age in range(MOST_DAYS))
+        weights = [max(1, round(_WEIGHT * share)) for share in shares]
 
     def busiest_of(hours: pa.Table) -> pa.Table:
         uses = busiest_brokers(hours, percent, weights)
@@ -47,92 +53,79 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
     than it wanted, and has been measured again since.
 
     Args:
-        hours: All of their hours, as ``Evidence.map_buckets`` hands them over.
-        percent: Of the minutes that ``rate`` holds for.
-        weights: Of minutes, by the age of a day.
+        hours: All of their hours, as of ``uses_on_brokers``, like ``percent`` and ``weights``.
 
     Returns:
-        What ``UseOnBrokers.table`` returns of the busiest broker but for ``minutes`` and
+        What ``uses_on_brokers`` returns of the busiest broker but for ``minutes`` and
         ``throttled_minutes``, which are of all, and ``level`` and ``limit``, which are of the
         bucket's last hour, on ``last_day`` (since the epoch); ``coverage``; ``median`` (of the
         brokers' rates) and ``cluster_total`` (their sum); ``brokers`` and ``days``, which count.
     """
-    on_brokers = _under_last_limit(UseOnBrokers.of(hours))
-    uses = on_brokers.table(percent, weights)
-    rate, broker = (uses[name].to_numpy() for name in ("rate", "broker_id"))
-    key = on_brokers.key[on_brokers.begins]
-    bucket = uses["bucket_id"].to_numpy()
-    begins = begins_of(key, bucket)
-    counts = np.diff(np.append(begins, len(bucket)))
-    run = np.repeat(np.arange(len(begins)), counts)
+    hours = _under_last_limit(in_order(hours))
+    uses = uses_on_brokers(hours, percent, weights)
+    rate, broker, bucket = (uses[name].to_numpy() for name in ("rate", "broker_id", "bucket_id"))
+    begins = begins_of(bucket)
+    counts = np.diff(begins, append=len(bucket))
     # The busiest broker is last of its bucket; of equal ones the lowest id.
-    order = np.lexsort((-broker, rate, run))
-    ends = begins + counts - 1
-    busiest = uses.take(order[ends])
-    in_order = rate[order]
+    order = np.lexsort((-broker, rate, np.repeat(np.arange(len(begins)), counts)))
+    busiest, in_rank = uses.take(order[begins + counts - 1]), rate[order]
     lower, upper = begins + (counts - 1) // 2, begins + counts // 2
+    last = hours.take(_last_rows(hours))
     same = ("cluster_id", "key", "bucket_id", "broker_id", "p95", "rate", "peak")
-    columns = {name: busiest[name] for name in same} | _last(on_brokers, begins)
-    columns |= {
-        "minutes": np.add.reduceat(uses["minutes"].to_numpy(), begins),
-        "throttled_minutes": np.add.reduceat(uses["throttled"].to_numpy(), begins),
-        "coverage": busiest["minutes"].to_numpy() / busiest["expected"].to_numpy(),
-        "median": (in_order[lower] + in_order[upper]) / 2,
-        "cluster_total": np.add.reduceat(rate, begins),
-        "brokers": counts.astype(np.int32),
-        "days": _days(on_brokers, begins),
-    }
-    return pa.table(columns)
+    return pa.table(
+        {
+            **{name: busiest[name] for name in same},
+            **{name: last[name] for name in ("level", "limit")},
+            "last_day": last["dt"].cast(pa.int32()),
+            "minutes": np.add.reduceat(uses["minutes"].to_numpy(), begins),
+            "throttled_minutes": np.add.reduceat(uses["throttled"].to_numpy(), begins),
+            "coverage": busiest["minutes"].to_numpy() / busiest["expected"].to_numpy(),
+            "median": (in_rank[lower] + in_rank[upper]) / 2,
+            "cluster_total": np.add.reduceat(rate, begins),
+            "brokers": counts.astype(np.int32),
+            "days": _days(hours),
+        }
+    )
 
 
-def _under_last_limit(on_brokers: UseOnBrokers) -> UseOnBrokers:
-    hours = on_brokers.hours
-    begins = begins_of(on_brokers.key, hours["bucket_id"].to_numpy())
-    counts = np.diff(np.append(begins, hours.num_rows))
+def _under_last_limit(hours: pa.Table) -> pa.Table:
     limits = hours["limit"].to_numpy()
-    last = np.repeat(limits[_last_rows(hours, begins)], counts)
-    is_same = (limits == last) | (np.isnan(limits) & np.isnan(last))
-    return on_brokers if is_same.all() else UseOnBrokers.of(hours.filter(pa.array(is_same)))
+    last = np.repeat(limits[_last_rows(hours)], np.diff(_begins(hours), append=len(limits)))
+    return hours.filter(pa.array((limits == last) | (np.isnan(limits) & np.isnan(last))))
 
 
-def _last_rows(hours: pa.Table, begins: Numbers) -> Numbers:
+def _begins(hours: pa.Table) -> Numbers:
+    return begins_of(hours["bucket_id"].to_numpy())
+
+
+def _last_rows(hours: pa.Table) -> Numbers:
     """Return the row of the last hour of each bucket, on the highest broker that has it."""
-    time = hours["hour"].to_numpy() - hours["age"].to_numpy() * 24
-    position = (time.astype(np.int64) << 32) + hours["broker_id"].to_numpy()
-    counts = np.diff(np.append(begins, hours.num_rows))
-    latest = np.repeat(np.maximum.reduceat(position, begins), counts)
-    return np.flatnonzero(position == latest)
+    position = (hours_of_epoch(hours) << 32) + hours["broker_id"].to_numpy()
+    begins = _begins(hours)
+    latest = np.maximum.reduceat(position, begins)
+    return np.flatnonzero(position == np.repeat(latest, np.diff(begins, append=len(position))))
 
 
-def _last(on_brokers: UseOnBrokers, buckets: Numbers) -> dict[str, Any]:
-    """Return level, limit and day of the last hour of each bucket."""
-    hours = on_brokers.hours.take(_last_rows(on_brokers.hours, on_brokers.begins[buckets]))
-    last = hours["dt"].cast(pa.int32())
-    return {"level": hours["level"], "limit": hours["limit"], "last_day": last}
-
-
-def _days(on_brokers: UseOnBrokers, buckets: Numbers) -> Numbers:
+def _days(hours: pa.Table) -> Numbers:
     """Count the days of each bucket on any broker."""
-    hours = on_brokers.hours
-    first = on_brokers.begins[buckets]
-    run = np.cumsum(np.isin(np.arange(hours.num_rows), first)) - 1
-    days = np.unique(run * MOST_DAYS + hours["age"].to_numpy().astype(np.int64))
-    return np.bincount(days // MOST_DAYS, minlength=len(buckets)).astype(np.int32)
+    begins = _begins(hours)
+    bucket = np.repeat(np.arange(len(begins)), np.diff(begins, append=hours.num_rows))
+    days = np.unique(bucket * MOST_DAYS + hours["age"].to_numpy())
+    return np.bincount(days // MOST_DAYS, minlength=len(begins)).astype(np.int32)
 
 
 def advice_of(evidence: Evidence, uses: pa.Table, rules: SizingRules) -> pa.Table:
     """Return ``RECOMMENDATION`` of all clusters, with back-tests, from what ``uses_of`` returns."""
-    clusters = uses["cluster_id"].to_numpy(zero_copy_only=False)
-    tables = [whole_table(RECOMMENDATION, {})]
-    for cluster in sorted(set(clusters.tolist())):
-        own = uses.filter(pa.array(clusters == cluster)).combine_chunks()
+    tables = [rows_to_table(RECOMMENDATION, [])]
+    for cluster in sorted(uses["cluster_id"].unique().to_pylist()):
+        own = uses.filter(pc.field("cluster_id") == cluster).combine_chunks()
         since, until = evidence.period(cluster)
         of_all = {"cluster_id": cluster, "since": since, "until": until}
         tables.append(whole_table(RECOMMENDATION, recommended(own, rules), **of_all))
     return with_back_tests(pa.concat_tables(tables), evidence)
 
 
-def recommended(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
+def recommended(uses: pa.Table, rules: SizingRules) -> pa.Table:
     """Return the columns of ``RECOMMENDATION`` of one cluster but for its period and back-tests."""
     (user, client), _ = numbered(uses["bucket_user"], uses["bucket_client"])
     (key,), keys = numbered(uses["key"])
@@ -145,7 +138,7 @@ def recommended(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
     with np.errstate(over="ignore"):
         skew = np.divide(rate, median, out=np.full(len(rate), np.nan), where=median > 0)
     reasons, bodies = _texts(chosen, advice, rules)
-    return {
+    columns = {
         **{name: chosen[name] for name in chosen.column_names if name in RECOMMENDATION.columns},
         **{name: advice[name] for name in ("buckets", "target", "saving")},
         "percentile": chosen["rate"],
@@ -157,6 +150,7 @@ def recommended(uses: pa.Table, rules: SizingRules) -> dict[str, Any]:
         "censored": chosen["throttled_minutes"].to_numpy() > 0,
         "body": bodies,
     }
+    return pa.table(columns)
 
 
 def _texts(

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,15 +18,8 @@ from app.domain.right_sizes import log_reason
 from app.domain.stale_quotas import ANONYMOUS, KINDS, Cause, Stored, stale_reason
 from app.pipeline.advice.evidence import Evidence
 from app.pipeline.advice.judgement import numbered
-from app.pipeline.advice.output import whole_table
-from app.pipeline.advice.unused import (
-    CAUSES,
-    NEVER,
-    SeenColumns,
-    StoredColumns,
-    Unused,
-    find_unused,
-)
+from app.pipeline.advice.output import rows_to_table, whole_table
+from app.pipeline.advice.unused import CAUSES, NEVER, SEEN, STORED, Unused, find_unused
 from app.pipeline.advice.use import grouped
 from app.pipeline.errors import UsageError
 from app.pipeline.options import read_file
@@ -54,7 +47,7 @@ def stale_values(
         days: Without traffic make a value unused.
         inventory: The users that there are; null where nobody says.
     """
-    seen, tables = _seen(evidence), [whole_table(STALE_QUOTA, {})]
+    seen, tables = _seen(evidence), [rows_to_table(STALE_QUOTA, [])]
     for cluster in sorted(evidence.newest):
         since, until = evidence.period(cluster)
         with_data = evidence.days[cluster]
@@ -63,20 +56,18 @@ def stale_values(
         is_recent = (own["origin"].to_numpy(zero_copy_only=False) == AUDIT) & (
             own["valid_from"].cast(pa.int64()).to_numpy() > since.timestamp() * MICRO
         )
-        found = ClusterColumns(own, seen.filter(of_cluster), inventory)
         is_long = with_data >= _LONG_ENOUGH * days
-        columns = found.stale_values(days, is_long=is_long, is_recent=is_recent)
+        callers = seen.filter(of_cluster)
+        columns = ClusterColumns(own, callers).stale(days, inventory, is_long & ~is_recent)
         of_all = {"cluster_id": cluster, "days": with_data, "since": since, "until": until}
         tables.append(whole_table(STALE_QUOTA, columns, **of_all))
     return pa.concat_tables(tables)
 
 
 class ClusterColumns:
-    """The values of one cluster, and who was seen there, as columns of numbers."""
+    """The values of one cluster, and who was seen there, as rows of numbers for names."""
 
-    def __init__(
-        self, versions: pa.Table, seen: pa.Table, inventory: Collection[str] | None
-    ) -> None:
+    def __init__(self, versions: pa.Table, seen: pa.Table) -> None:
         users, self._users = numbered(versions["user"], seen["user"])
         clients, self._clients = numbered(versions["client_id"], seen["client_id"])
         keys, self._keys = numbered(versions["key"], seen["key"])
@@ -84,84 +75,82 @@ class ClusterColumns:
             np.select([versions[flag].to_numpy(), number != 0], [Slot.DEFAULT, Slot.NAMED])
             for flag, number in (("user_default", users[0]), ("client_default", clients[0]))
         )
-        level = level_of_slots(user, client).astype(np.int64)
+        level = level_of_slots(user, client)
+        stored = {
+            "key": keys[0],
+            "level": level,
+            "user": np.where(user == Slot.NAMED, users[0], 0),
+            "client": np.where(client == Slot.NAMED, clients[0], 0),
+            "value": versions["value"].to_numpy(),
+        }
         # Others are of addresses.
-        chosen = np.flatnonzero(level)
-        self._stored = StoredColumns(
-            keys[0][chosen],
-            level[chosen],
-            np.where(user == Slot.NAMED, users[0], 0)[chosen],
-            np.where(client == Slot.NAMED, clients[0], 0)[chosen],
-            versions["value"].to_numpy()[chosen],
-        )
-        self._chosen = chosen
-        is_pair = seen["is_pair"].to_numpy(zero_copy_only=False)
-        last = seen["last_seen"].cast(pa.int64()).to_numpy()
-        levels = seen["level"].to_numpy()
-        self._seen = SeenColumns(keys[1], users[1], clients[1], is_pair, levels, last)
-        self._inventory = inventory
+        self._chosen = np.flatnonzero(level)
+        self._stored = _rows(STORED, stored)[self._chosen]
+        of_seen = {
+            "key": keys[1],
+            "level": seen["level"].to_numpy(),
+            "user": users[1],
+            "client": clients[1],
+            "is_pair": seen["is_pair"].to_numpy(zero_copy_only=False),
+            "last": seen["last_seen"].cast(pa.int64()).to_numpy(),
+        }
+        self._seen = _rows(SEEN, of_seen)
 
-    def stale_values(self, days: int, *, is_long: bool, is_recent: Numbers) -> dict[str, Any]:
+    def stale(
+        self, days: int, inventory: Collection[str] | None, may_be_silent: Numbers
+    ) -> pa.Table:
         """Return the columns of ``STALE_QUOTA`` but for cluster and period.
 
         Args:
-            is_long: Whether the data are of so many.
-            is_recent: Of each version, whether it is younger than the data.
+            days: As for ``stale_values``, as ``inventory`` is.
+            may_be_silent: Of each version, whether who was not seen tells anything of it.
         """
         sizes = len(self._keys), len(self._users), len(self._clients)
-        may_be_silent = is_long & ~is_recent[self._chosen]
-        found = find_unused(self._stored, self._seen, sizes, self._is_absent(), may_be_silent)
-        stored = self._stored
-        level, user, client = (
-            column[found.row] for column in (stored.level, stored.user, stored.client)
-        )
-        keys = pa.array(self._keys, pa.string()).take(pa.array(stored.key[found.row]))
-        kinds = pa.array([KINDS[cause].value for cause in CAUSES]).take(pa.array(found.cause))
+        there = {"", ANONYMOUS, *(self._users if inventory is None else inventory)}
+        is_absent = np.array([name not in there for name in self._users])[self._stored["user"]]
+        silent = may_be_silent[self._chosen]
+        found = find_unused(self._stored, self._seen, sizes, is_absent, silent)
+        own = self._stored[found.row]
+        level, value = own["level"], own["value"]
+        keys = pa.array(self._keys, pa.string()).take(pa.array(own["key"]))
         reasons, log_reasons = self._reasons(found, days)
-        value = stored.value[found.row]
-        return {
-            "kind": kinds,
+        entities = self._entities(level, own["user"], own["client"])
+        columns = {
+            "kind": pa.array([KINDS[cause].value for cause in CAUSES]).take(pa.array(found.cause)),
             "key": keys,
-            "quota_user": _of_different(self._users.__getitem__, user),
+            "quota_user": _of_different(self._users.__getitem__, own["user"]),
             "quota_user_default": pa.array(USER_SLOT[level] == Slot.DEFAULT),
-            "quota_client_id": _of_different(self._clients.__getitem__, client),
+            "quota_client_id": _of_different(self._clients.__getitem__, own["client"]),
             "quota_client_default": pa.array(CLIENT_ID_SLOT[level] == Slot.DEFAULT),
             "level": level,
             "value": value,
             "reason": reasons,
             "winners": self._winners(found),
             "last_seen": pa.array(found.last, mask=found.last == NEVER),
-            "body": _bodies(log_reasons, self._entities(level, user, client), keys, value),
+            "body": _bodies(log_reasons, entities, keys, value),
         }
-
-    def _is_absent(self) -> Numbers:
-        """Tell of each value whether the inventory lacks its user."""
-        if self._inventory is None:
-            return np.zeros(len(self._stored.user), bool)
-        there = {"", ANONYMOUS, *self._inventory}
-        return np.array([name not in there for name in self._users])[self._stored.user]
+        return pa.table(columns)
 
     def _reasons(self, found: Unused, days: int) -> tuple[pa.Array, pa.Array]:
         """Return the sentences, and those of the bodies."""
         # Many of a cause are the same: what differs is the value that goes before, or the user.
         about = np.where(np.isin(found.cause, _SAME_FOR_ALL), 0, found.about)
-        pairs = found.cause * len(self._stored.key) + about
+        pairs = found.cause * len(self._stored) + about
 
         def reason(pair: int) -> str:
-            cause, row = divmod(pair, len(self._stored.key))
+            cause, row = divmod(pair, len(self._stored))
             return stale_reason(CAUSES[cause], days, self._value(row))
 
         def of_log(pair: int) -> str:
-            kind = KINDS[CAUSES[pair // len(self._stored.key)]]
+            kind = KINDS[CAUSES[pair // len(self._stored)]]
             return log_reason(f"{kind}: {reason(pair)}")
 
         return _of_different(reason, pairs), _of_different(of_log, pairs)
 
     def _value(self, row: int) -> Stored:
-        stored = self._stored
-        names = self._users[stored.user[row]], self._clients[stored.client[row]]
-        entity = entity_at(int(stored.level[row]), *names) or ClientQuotaEntity.of({})
-        return Stored(entity, self._keys[stored.key[row]], float(stored.value[row]))
+        key, level, user, client, value = self._stored[row].item()
+        entity = entity_at(level, self._users[user], self._clients[client])
+        return Stored(entity or ClientQuotaEntity.of({}), self._keys[key], value)
 
     def _winners(self, found: Unused) -> pa.Array:
         """Return the entities that go before values, as JSON."""
@@ -184,6 +173,14 @@ class ClusterColumns:
             members.append(pc.if_else(pa.array(slot == Slot.ABSENT), None, member))
         both = pc.binary_join_element_wise(*members, ", ", null_handling="skip")
         return pc.binary_join_element_wise("{", both, "}", "")
+
+
+def _rows(kind: np.dtype[Any], columns: Mapping[str, Numbers]) -> Numbers:
+    """Return columns as rows of a kind."""
+    rows = np.empty(len(columns["key"]), kind)
+    for name, column in columns.items():
+        rows[name] = column
+    return rows
 
 
 _SAME_FOR_ALL: Final = [

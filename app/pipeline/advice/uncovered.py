@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from heapq import nsmallest
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -15,9 +13,9 @@ from app.domain.idle_values import entity_at
 from app.domain.right_sizes import SizingRules, allowed_value, alteration_body
 from app.pipeline.advice.evidence import Evidence, tags_of
 from app.pipeline.advice.output import quota_columns
-from app.pipeline.advice.use import ends_of, exact_decimals, exact_numbers, grouped
+from app.pipeline.advice.use import ends_of, exact_decimals, grouped
 from app.pipeline.tables import UTILIZATION_DAILY
-from app.pipeline.usage.measures import begins_of, ranks_of, whole_numbers
+from app.pipeline.usage.measures import begins_of, ranks_of
 
 _UNCOVERED: Final = (0, 5, 6, 8)
 """Levels of no value, and of values for everybody."""
@@ -49,7 +47,8 @@ def uncovered_rows(evidence: Evidence, top: int, rules: SizingRules) -> Iterator
 def _largest(evidence: Evidence, top: int) -> pa.Table:
     """Return those without a value of their own that used most of each key."""
     days = evidence.rows(UTILIZATION_DAILY, _OF_DAY)
-    ranked = _ranked(days.reduce(_sums_of, _units_of), top)
+    used = _sums_of(days.map(lambda share: _sums_of(_units_of(share))))
+    ranked = _ranked(used, top)
     chosen = days.of_buckets(ranked["bucket_id"]).map(_on_brokers)
     return _described(chosen, ranked)
 
@@ -62,7 +61,8 @@ _OF_DAY: Final = (
     *("cluster_id", "dt", "broker_id", "key", "bucket_id", "level", "limit", "minutes_present"),
     *("bytes", "p50", "p99", "peak"),
 )
-_OF_BUCKET: Final = ("cluster_id", "key", "bucket_id")
+_OF_KEY: Final = ("cluster_id", "key")
+_OF_BUCKET: Final = (*_OF_KEY, "bucket_id")
 _LEVELS: Final = 16
 
 
@@ -72,39 +72,33 @@ def _units_of(days: pa.Table) -> pa.Table:
     ``last`` is the level, below the number of day and broker.
     """
     here = _on_brokers(days)
-    minutes = here["minutes_present"].to_numpy().astype(float)
-    other = here["p50"].to_numpy() * minutes * 1000
-    whole = here["bytes"].cast(pa.float64()).to_numpy()
-    units = whole_numbers(np.where(np.isnan(whole), other, whole))
+    other = here["p50"].to_numpy() * here["minutes_present"].to_numpy() * 1000
+    units = pc.coalesce(here["bytes"].cast(pa.float64()), pa.array(other)).to_numpy()
     day = here["dt"].cast(pa.int32()).to_numpy().astype(np.int64)
     last = ((day << 32) + here["broker_id"].to_numpy()) * _LEVELS + here["level"].to_numpy()
-    columns = {"units": exact_decimals(units), "last": pa.array(last)}
+    columns = {"units": exact_decimals(np.rint(units)), "last": pa.array(last)}
     return pa.table({name: here[name] for name in _OF_BUCKET} | columns)
 
 
 def _sums_of(units: pa.Table) -> pa.Table:
-    return grouped(units, ["bucket_id"], {"units": "sum", "last": "max"}, ("cluster_id", "key"))
+    return grouped(units, ["bucket_id"], {"units": "sum", "last": "max"}, _OF_KEY)
 
 
-def _ranked(sums: pa.Table, top: int) -> pa.Table:
+def _ranked(used: pa.Table, top: int) -> pa.Table:
     """Return ``bucket_id`` and ``share`` of those of each cluster and key that used most."""
-    names = [ranks_of(sums[name]) for name in ("cluster_id", "key")]
-    units, ids = exact_numbers(sums["units"]), sums["bucket_id"].to_numpy()
-    is_open = np.isin(sums["last"].to_numpy() % _LEVELS, _UNCOVERED) & (units > 0).astype(bool)
-    buckets: list[int] = []
-    shares: list[float] = []
-    order = np.lexsort(names)
-    begins = begins_of(*(each[order] for each in names)).tolist()
-    for begin, end in pairwise([*begins, len(order)]):
-        rows = order[begin:end]
-        total = float(sum(units[rows].tolist()))
-        chosen = rows[is_open[rows]]
-        largest = nsmallest(top, zip((-units[chosen]).tolist(), ids[chosen].tolist(), strict=True))
-        buckets += [bucket for _, bucket in largest]
-        shares += [float(-used) / total for used, _ in largest]
-    return pa.table(
-        {"bucket_id": pa.array(buckets, pa.int64()), "share": pa.array(shares, pa.float64())}
-    )
+    totals = grouped(used, _OF_KEY, {"units": "sum"}).to_pylist()
+    of_key = {(row["cluster_id"], row["key"]): float(row["units"]) for row in totals}
+    is_open = np.isin(used["last"].to_numpy() % _LEVELS, _UNCOVERED)
+    by = [("cluster_id", "ascending"), ("key", "ascending")]
+    by += [("units", "descending"), ("bucket_id", "ascending")]
+    rows = used.filter(pc.and_(pa.array(is_open), pc.greater(used["units"], 0))).sort_by(by)
+    begins = begins_of(*(ranks_of(rows[name]) for name in _OF_KEY))
+    first = np.repeat(begins, np.diff(begins, append=len(rows)))
+    largest = rows.filter(pa.array(np.arange(len(rows)) - first < top))
+    shares = [
+        float(row["units"]) / of_key[row["cluster_id"], row["key"]] for row in largest.to_pylist()
+    ]
+    return largest.select(["bucket_id"]).append_column("share", pa.array(shares, pa.float64()))
 
 
 def _described(days: pa.Table, ranked: pa.Table) -> pa.Table:

@@ -63,7 +63,6 @@ def run(job: Job) -> None:
 
 def write_commits(job: Job, evidence: Evidence, capacities: Mapping[int, Capacity]) -> None:
     """Write the promises of the brokers of some hours, and count them into the report."""
-    evidence.say_if_empty(job)
     rows = list(commit_rows(evidence, capacities, job.options.replication_factor))
     write_advice(job, BROKER_COMMIT, rows_to_table(BROKER_COMMIT, rows), evidence.clusters)
     job.counts["rows_in"] = sum(row["buckets"] for row in rows)

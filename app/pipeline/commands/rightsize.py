@@ -113,7 +113,6 @@ def run(job: Job) -> None:
 
 def write_sizes(job: Job, evidence: Evidence) -> None:
     """Write the advice that follows from some hours, and count it into the report."""
-    evidence.say_if_empty(job)
     rules = SizingRules(**{name: getattr(job.options, name) for name in _OPTIONS})
     uses = uses_of(evidence, rules, job.options.halving_days)
     advice = advice_of(evidence, uses, rules)

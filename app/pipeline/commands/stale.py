@@ -79,7 +79,6 @@ def write_stale(
     Returns:
         The clusters that ever had quotas.
     """
-    evidence.say_if_empty(job)
     ever = read_versions(quotas)
     is_current = pc.field("valid_to").is_null()
     if job.options.cluster is not None:

@@ -142,7 +142,7 @@ def _write(job: Job, lakes: Sequence[Lake], hours: Sequence[Partition]) -> Seque
         **found,
     }
     for table, rows in (
-        (WHATIF_ENTITY, whole_table(WHATIF_ENTITY, _by_name(entities), **own)),
+        (WHATIF_ENTITY, whole_table(WHATIF_ENTITY, entities, **own)),
         (WHATIF_TIMELINE, whole_table(WHATIF_TIMELINE, _timelines(minutes, worst), **own)),
         (WHATIF_RUN, rows_to_table(WHATIF_RUN, [row] if hours else [])),
     ):
@@ -250,19 +250,16 @@ def _worst(entities: pa.Table, by: Sequence[str]) -> pa.Table:
     return entities.filter(pc.greater(longest, 0)).sort_by(order)
 
 
-def _timelines(minutes: pa.Table, worst: pa.Table) -> dict[str, Any]:
+def _timelines(minutes: pa.Table, worst: pa.Table) -> pa.Table:
     """Return the columns of ``WHATIF_TIMELINE`` but the run's, of some buckets on brokers."""
     if not len(minutes):
-        return {}
+        return minutes
     position = ["bucket_id", "broker_id"]
     of_bucket = worst.select([*position, "key", "knows_now", "knows_new"])
     rows = minutes.join(of_bucket, position, join_type="inner")
-    found = _by_name(rows)
-    return found | _where_clear(found, *_OF_NEW, "waiting", "waiting_max", "throttled_s_now")
-
-
-def _by_name(rows: pa.Table) -> dict[str, Any]:
-    return dict(zip(rows.column_names, rows.columns, strict=True))
+    columns = {name: rows[name] for name in rows.column_names}
+    columns |= _where_clear(columns, *_OF_NEW, "waiting", "waiting_max", "throttled_s_now")
+    return pa.table(columns)
 
 
 def _lines(entities: pa.Table, found: Mapping[str, int]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from app.domain.throttling import Rates, Throttle, replay
 from app.pipeline.advice.backtest import back_tests_of
 from app.pipeline.advice.commits import minute_sums
 from app.pipeline.advice.sizes import busiest_brokers
-from app.pipeline.advice.use import UseOnBrokers
+from app.pipeline.advice.use import in_order, uses_on_brokers
 from app.pipeline.tables import BUCKET_HOUR
 from tests.testkit.advice_worlds import bin_of
 from tests.testkit.bucket_worlds import arrow_schema
@@ -39,13 +39,15 @@ def hours(draw: DrawFn) -> Hour:
     rates = draw(lists(sampled_from([0.0, 1.0, 50.0, 99.0, 400.0, 5e6]), min_size=1, max_size=5))
     first = draw(integers(0, 55))
     age = draw(integers(0, 3))
+    bucket = draw(integers(-1, 1))
     return {
         "cluster_id": "c1",
         "dt": 20_000 - age,
         "hour": draw(integers(0, 23)),
         "broker_id": draw(integers(1, 3)),
-        "key": draw(sampled_from(["producer_byte_rate", "controller_mutation_rate"])),
-        "bucket_id": draw(integers(-1, 1)),
+        # A bucket is of one key.
+        "key": "controller_mutation_rate" if bucket else "producer_byte_rate",
+        "bucket_id": bucket,
         "level": draw(integers(1, 8)),
         "limit": draw(sampled_from([100.0, 200.0, None])),
         "rates": rates,
@@ -106,7 +108,7 @@ def test_percentiles_are_those_of_minutes_in_order(found: list[Hour], percent: i
     groups: dict[Any, list[Hour]] = defaultdict(list)
     for hour in found:
         groups[identity(hour)].append(hour)
-    uses = UseOnBrokers.of(table_of(found)).table(percent, WEIGHTS).to_pylist()
+    uses = uses_on_brokers(in_order(table_of(found)), percent, WEIGHTS).to_pylist()
     assert len(uses) == len(groups)
     for row in uses:
         group = groups[identity(row)]
