@@ -53,11 +53,11 @@ class Results:
         lakes = {lake.name: lake for lake in self.lakes}
         return [lake for lake in lakes.values() if lake.has(table)]
 
-    def read(self, table: Table) -> DataFrame | None:
-        """Return the rows of the cluster, or null where no lake has the table."""
+    def read(self, table: Table) -> DataFrame:
+        """Return the rows of the cluster; there are none where no lake has the table."""
         lakes = self.lakes_with(table)
         if not lakes:
-            return None
+            return self.lakes[0].nothing(table)
         rows = read_all(lakes, table) if self.days is None else read_first(lakes, table, self.days)
         return self.scope.of_cluster(rows) if "cluster_id" in rows.columns else rows
 
@@ -66,10 +66,7 @@ class Results:
 
         Each is listed with its worst day and its busiest broker: the latest of equal ones.
         """
-        days = self.read(UTILIZATION_DAILY)
-        if days is None:
-            return []
-        days = self.scope.of_days(days)
+        days = self.scope.of_days(self.read(UTILIZATION_DAILY))
         limited = days.where("util_p99 < double('Infinity') and broker_id is not null")
         worst = limited.groupBy("cluster_id", "bucket_id").agg(
             sf.max_by(sf.struct("*"), sf.struct("util_p99", "dt", "broker_id")).alias("day")

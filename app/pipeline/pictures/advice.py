@@ -37,11 +37,8 @@ _MARKS: Final = (("p95", "s", SKY), ("percentile", "D", ORANGE), ("peak", "|", V
 
 def _commits(results: Results) -> tuple[Figure, Rows]:
     """Draw three bars for each broker and direction, as shares of the capacity."""
-    found = results.read(BROKER_COMMIT)
-    rows: list[Row] = []
-    if found is not None:
-        in_order = found.sort("cluster_id", "broker_id", "direction")
-        rows = in_order.toArrow().to_pylist()
+    found = results.read(BROKER_COMMIT).sort("cluster_id", "broker_id", "direction")
+    rows: list[Row] = found.toArrow().to_pylist()
     fullest = sorted(
         (row for row in rows if row["capacity"] is not None), key=lambda row: -row["limits_ratio"]
     )[:_MOST_ROWS]
@@ -76,12 +73,9 @@ def _draw_commits(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _sizes(results: Results) -> tuple[Figure, Rows]:
     """Draw a line for each of the largest changes, with the limit at 1 and the advice as a band."""
-    found = results.read(RECOMMENDATION)
-    rows: list[Row] = []
-    if found is not None:
-        changes = found.where("value is not null")
-        largest = changes.sort(sf.desc("factor"), "cluster_id", "bucket_id").limit(_MOST_ROWS)
-        rows = largest.toArrow().to_pylist()
+    changes = results.read(RECOMMENDATION).where("value is not null")
+    largest = changes.sort(sf.desc("factor"), "cluster_id", "bucket_id").limit(_MOST_ROWS)
+    rows: list[Row] = largest.toArrow().to_pylist()
     line = (
         "Minutes of a bucket's busiest broker as a share of its limit. The band reaches from the "
         "limit to what is advised now, the circle is what the bucket needs; logarithmic scale."

@@ -84,11 +84,10 @@ def _heat_map(results: Results) -> tuple[Figure, Rows]:
 
 def _hourly_shares(results: Results, worst: Sequence[NearLimit]) -> list[Row]:
     """Return the highest minute of each hour of the last seven days, as a share of the limit."""
-    found = results.read(BUCKET_HOUR)
-    if found is None or not worst:
+    if not worst:
         return []
     last = max(item.day["dt"] for item in worst)
-    chosen = results.scope.of_days(found).where(
+    chosen = results.scope.of_days(results.read(BUCKET_HOUR)).where(
         sf.col("bucket_id").isin([item.day["bucket_id"] for item in worst])
         & (sf.col("dt") > last - timedelta(days=_DAYS))
         & (sf.col("limit") > 0)

@@ -78,8 +78,6 @@ def draw_timelines(results: Results, run_id: str | None) -> tuple[Figure, Rows]:
 def _panels(results: Results, run_id: str | None) -> list[tuple[Row, Sequence[Row]]]:
     """Return the rows of ``WHATIF_ENTITY`` that are drawn, each with its minutes."""
     entities, timelines = results.read(WHATIF_ENTITY), results.read(WHATIF_TIMELINE)
-    if entities is None or timelines is None:
-        return []
     run = run_id or timelines.agg(sf.max("run_id")).collect()[0][0]
     own = timelines.where(sf.col("run_id") == sf.lit(run))
     position = ["cluster_id", "run_id", "bucket_id", "broker_id"]
