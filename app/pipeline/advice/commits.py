@@ -1,6 +1,7 @@
 """``broker_commit``: limits and use of each broker's buckets beside its capacity."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -45,70 +46,63 @@ def commit_rows(
 
     The factor is how many replicas a partition has, where the capacity does not say.
     """
-    promised = _promised(evidence)
-    factors = {at: capacity_of(capacities, at[1]).replication_factor or factor for at in promised}
-    needed = _needed(evidence, factors)
-    for cluster, broker in sorted(promised):
+    promised: dict[str, dict[int, _Promised]] = defaultdict(lambda: defaultdict(dict))
+    for row in _sums_of(evidence.map_buckets(promises_of)).to_pylist():
+        of_broker = promised[row["cluster_id"]][row["broker_id"]]
+        of_broker[row["key"]] = {name: float(row[name]) for name in _SUMS}
+    has_direction = pc.field("key").isin(_KEYS)
+    minutes = evidence.bucket_hours.map(lambda hours: minute_sums(hours.filter(has_direction)))
+    for cluster, brokers in sorted(promised.items()):
         since, until = evidence.period(cluster)
-        of_keys, own = promised[cluster, broker], factors[cluster, broker]
-        capacity = capacity_of(capacities, broker)
-        replicated = _copied_to_each(promised, factors, cluster)
-        sent = [(own - 1) * of_keys.get(_PRODUCE, _NOTHING)[name] for name in _COPIED]
-        for direction, key, most, copied in (
-            ("in", _PRODUCE, capacity.nic_in, replicated),
-            ("out", _FETCH, capacity.nic_out, sent),
-            ("request", _REQUEST, capacity.threads and capacity.threads * 100, (0.0, 0.0)),
-        ):
-            of_key = of_keys.get(key, _NOTHING)
-            limits, units = of_key["limits"] + copied[0], of_key["units"]
-            sums = {
-                "limits": limits,
-                "p99_sum": of_key["p99s"] + copied[1],
-                "p99_of_sums": needed.get((cluster, broker, direction), 0.0),
-            }
-            yield {
-                "cluster_id": cluster,
-                "broker_id": broker,
-                "direction": direction,
-                "capacity": most,
-                "limits_sum": limits,
-                **sums,
-                **{f"{name}_ratio": most and value / most for name, value in sums.items()},
-                "unlimited_share": of_key["unlimited_units"] / units if units else None,
-                "buckets": int(of_key["buckets"]),
-                "unlimited_buckets": int(of_key["unlimited"]),
-                "replication_factor": own,
-                "over": most and limits > most,
-                "since": since,
-                "until": until,
-            }
+        own = {broker: capacity_of(capacities, broker) for broker in sorted(brokers)}
+        factors = {broker: own[broker].replication_factor or factor for broker in own}
+        produced = {broker: brokers[broker].get(_PRODUCE, _NOTHING) for broker in own}
+        # Followers are spread evenly.
+        to_each = [
+            sum((factors[each] - 1) * produced[each][name] for each in own) / len(own)
+            for name in _COPIED
+        ]
+        needed = dict(_percentiles(minutes.filter(pc.field("cluster_id") == cluster), factors))
+        for broker, capacity in own.items():
+            sent = [(factors[broker] - 1) * produced[broker][name] for name in _COPIED]
+            threads = capacity.threads and capacity.threads * 100
+            for direction, key, most, copied in (
+                ("in", _PRODUCE, capacity.nic_in, to_each),
+                ("out", _FETCH, capacity.nic_out, sent),
+                ("request", _REQUEST, threads, (0.0, 0.0)),
+            ):
+                of_key = brokers[broker].get(key, _NOTHING)
+                limits, units = of_key["limits"] + copied[0], of_key["units"]
+                sums = {
+                    "limits": limits,
+                    "p99_sum": of_key["p99s"] + copied[1],
+                    "p99_of_sums": needed.get((broker, direction), 0.0),
+                }
+                yield {
+                    "cluster_id": cluster,
+                    "broker_id": broker,
+                    "direction": direction,
+                    "capacity": most,
+                    "limits_sum": limits,
+                    **sums,
+                    **{f"{name}_ratio": most and value / most for name, value in sums.items()},
+                    "unlimited_share": of_key["unlimited_units"] / units if units else None,
+                    "buckets": int(of_key["buckets"]),
+                    "unlimited_buckets": int(of_key["unlimited"]),
+                    "replication_factor": factors[broker],
+                    "over": most and limits > most,
+                    "since": since,
+                    "until": until,
+                }
 
 
-_Broker = tuple[str, int]
-_Promised = Mapping[_Broker, Mapping[str, Mapping[str, float]]]
-"""The ``_SUMS`` of each broker's buckets, by key."""
+_Promised = dict[str, Mapping[str, float]]
+"""The ``_SUMS`` of a broker's buckets, by key."""
 
 _OF_KEY: Final = ("cluster_id", "broker_id", "key")
 _SUMS: Final = ("limits", "p99s", "buckets", "unlimited", "units", "unlimited_units")
 _COPIED: Final = _SUMS[:2]
 _NOTHING: Final = dict.fromkeys(_SUMS, 0.0)
-
-
-def _copied_to_each(
-    promised: _Promised, factors: Mapping[_Broker, float], cluster: str
-) -> Sequence[float]:
-    """Return what is replicated to each broker of a cluster: followers are spread evenly."""
-    brokers = sorted(at for at in promised if at[0] == cluster)
-    copies = [(factors[at] - 1, promised[at].get(_PRODUCE, _NOTHING)) for at in brokers]
-    return [sum(factor * each[name] for factor, each in copies) / len(brokers) for name in _COPIED]
-
-
-def _promised(evidence: Evidence) -> _Promised:
-    found: dict[_Broker, dict[str, Mapping[str, float]]] = {}
-    for row in _sums_of(evidence.map_buckets(promises_of)).to_pylist():
-        of_keys = found.setdefault((row["cluster_id"], row["broker_id"]), {})
-        of_keys[row["key"]] = {name: float(row[name]) for name in _SUMS}
-    return found
 
 
 def promises_of(hours: pa.Table) -> pa.Table:
@@ -148,20 +142,6 @@ def _limited(rows: pa.Table) -> Numbers:
     return found
 
 
-def _needed(evidence: Evidence, factors: Mapping[_Broker, float]) -> dict[Any, float]:
-    """Return by broker and direction the 99th percentile of the minutes' sums."""
-    has_direction = pc.field("key").isin(_KEYS)
-    minutes = evidence.bucket_hours.map(lambda hours: minute_sums(hours.filter(has_direction)))
-    return {
-        (cluster, broker, direction): value
-        for cluster in {name for name, _ in factors}
-        for (broker, direction), value in _percentiles(
-            minutes.filter(pc.field("cluster_id") == cluster),
-            {broker: factor for (name, broker), factor in factors.items() if name == cluster},
-        )
-    }
-
-
 def _percentiles(
     minutes: pa.Table, factors: Mapping[int, float]
 ) -> Iterator[tuple[tuple[int, str], float]]:
@@ -169,11 +149,11 @@ def _percentiles(
 
     Args:
         minutes: Of the cluster, as ``minute_sums`` returns them; several of the same are added up.
-        factors: How many replicas what is produced to each broker has.
+        factors: How many replicas what is produced to each broker has, in order of the brokers.
     """
     time = hours_of_epoch(minutes) * _MINUTES + minutes["minute"].to_numpy()
     times, at = np.unique(time, return_inverse=True)
-    brokers = sorted(factors)
+    brokers = list(factors)
     broker = np.searchsorted(brokers, minutes["broker_id"].to_numpy())
     totals, is_there = {}, np.zeros((len(brokers), len(times)), bool)
     is_there[broker, at] = True

@@ -9,7 +9,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -96,36 +96,29 @@ def _ahead(read: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
             yield reading.popleft().result()
 
 
-class _Side(NamedTuple):
-    """One of the limits of each series, whether any member with minutes spends under it, and rates.
-
-    Average and maximum are of each minute: those of all members that spend under it.
-    """
-
-    limits: Numbers
-    is_spent: Numbers
-    average: Numbers
-    maximum: Numbers
-
-
 @dataclass(frozen=True, slots=True)
 class BucketMinutes:
     """The minutes of series, each a bucket on a broker, in order of bucket, broker and time.
 
     Attributes:
         begins: Where each series begins; it has a ``bucket``, ``broker`` and ``has_tokens``.
+        limits: Of each series: a row for now, and one for then, as of ``is_spent`` (whether any
+            member with minutes spends under it), ``average`` and ``maximum``.
         minute: Of the epoch.
         throttled: Of each minute, whether the broker said that it throttled.
+        average: Of each minute, like ``maximum``: of all members that spend under the limit.
     """
 
     begins: Numbers
     bucket: Numbers
     broker: Numbers
     has_tokens: Numbers
+    limits: Numbers
+    is_spent: Numbers
     minute: Numbers
     throttled: Numbers
-    now: _Side
-    new: _Side
+    average: Numbers
+    maximum: Numbers
 
     def per_minute(self, of_series: Numbers) -> Numbers:
         """Return a value of each series at each of its minutes."""
@@ -133,12 +126,15 @@ class BucketMinutes:
 
     def censored(self) -> Numbers:
         """Tell of each minute whether the clients may have wanted more."""
-        return self.throttled | (self.now.maximum >= self.per_minute(self.now.limits))
+        censored: Numbers = self.throttled | (self.maximum[0] >= self.per_minute(self.limits[0]))
+        return censored
 
-    def replayed(self, side: _Side, waiting: Numbers | None, since: Numbers | None) -> Replayed:
+    def replayed(
+        self, side: int, waiting: Numbers | None = None, since: Numbers | None = None
+    ) -> Replayed:
         """Run one of the limits, from what waited at the end of a minute."""
-        minutes = Minutes(self.begins, self.minute, side.average, side.maximum)
-        return replay(minutes, side.limits, self.has_tokens, waiting, since)
+        minutes = Minutes(self.begins, self.minute, self.average[side], self.maximum[side])
+        return replay(minutes, self.limits[side], self.has_tokens, waiting, since)
 
 
 class Members:
@@ -150,15 +146,19 @@ class Members:
 
     def __init__(self, members: pa.Table) -> None:
         ordered = members.sort_by("series_id")
-        columns = {name: ordered[name].to_numpy() for name in ordered.column_names}
-        order = np.argsort(columns["bucket_id"], kind="stable")
-        begins = begins_of(columns["bucket_id"][order])
+        self._series, self._bucket, self._has_tokens = (
+            ordered[name].to_numpy() for name in ("series_id", "bucket_id", "has_tokens")
+        )
+        self._is_in, limits = (
+            np.stack([ordered[f"{name}_{side}"].to_numpy() for side in _SIDES])
+            for name in ("in", "limit")
+        )
+        order = np.argsort(self._bucket, kind="stable")
+        begins = begins_of(self._bucket[order])
         bucket = np.empty(len(order), np.int64)
         bucket[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(order)))
-        for side in _SIDES:
-            spent = np.where(columns[f"in_{side}"], columns[f"limit_{side}"].astype(float), np.nan)
-            columns[f"limit_{side}"] = np.fmax.reduceat(spent[order], begins)[bucket]
-        self._columns = columns
+        spent = np.where(self._is_in, limits, np.nan)[:, order]
+        self._limits = np.fmax.reduceat(spent, begins, axis=1)[:, bucket]
 
     def minutes_of(self, rates: pa.Table) -> BucketMinutes | None:
         """Return the minutes of buckets in minutes of series; null if there are none.
@@ -168,13 +168,13 @@ class Members:
         """
         series, broker = (rates[name].to_numpy() for name in ("series_id", "broker_id"))
         runs = begins_of(series, broker)
-        begins = np.searchsorted(self._columns["series_id"], series[runs])
-        ends = np.searchsorted(self._columns["series_id"], series[runs], "right")
+        begins = np.searchsorted(self._series, series[runs])
+        ends = np.searchsorted(self._series, series[runs], "right")
         run, member = np.repeat(runs, ends - begins), _ranges(begins, ends)
         if not len(run):
             return None
         lengths = np.repeat(np.diff(runs, append=len(series)), ends - begins)
-        bucket, broker = self._columns["bucket_id"][member], broker[run]
+        bucket, broker = self._bucket[member], broker[run]
         order = np.lexsort((broker, bucket))
         bucket, broker, run, member, lengths = (
             each[order] for each in (bucket, broker, run, member, lengths)
@@ -188,24 +188,20 @@ class Members:
         number, row, of_row, minute = (each[order] for each in (number, row, of_row, minute))
         at = begins_of(number, minute)
         throttle = [rates[name].to_numpy() > 0 for name in ("throttle_ms_avg", "throttle_ms_max")]
-        rows = {name: rates[name].to_numpy()[row] for name in ("rate_avg", "rate_max")}
-        now, new = (
-            _Side(
-                self._columns[f"limit_{side}"][member[first]],
-                np.logical_or.reduceat(self._columns[f"in_{side}"][member], first),
-                *(_sum(rows[name], self._columns[f"in_{side}"][of_row], at) for name in rows),
-            )
-            for side in _SIDES
-        )
+        of_rows = [rates[name].to_numpy()[row] for name in ("rate_avg", "rate_max")]
+        is_in = np.take(self._is_in, of_row, axis=1)
+        average, maximum = (np.stack([_sum(each, own, at) for own in is_in]) for each in of_rows)
         return BucketMinutes(
             begins=begins_of(number[at]),
             bucket=bucket[first],
             broker=broker[first],
-            has_tokens=self._columns["has_tokens"][member[first]],
+            has_tokens=self._has_tokens[member[first]],
+            limits=self._limits[:, member[first]],
+            is_spent=np.logical_or.reduceat(self._is_in[:, member], first, axis=1),
             minute=minute[at],
             throttled=np.logical_or.reduceat(np.logical_or(*throttle)[row], at),
-            now=now,
-            new=new,
+            average=average,
+            maximum=maximum,
         )
 
 
@@ -269,8 +265,8 @@ def _added(series: Any, minutes: BucketMinutes) -> Any:
     series["since"] = minutes.minute[ends - 1]
     series["minutes"] += (ends - begins).astype(np.int32)
     series["censored_minutes"] += times_true(minutes.censored(), begins)
-    for name, suffix, side in (("now", "_now", minutes.now), ("new", "", minutes.new)):
-        if np.isnan(side.limits).all():
+    for side, (name, suffix) in enumerate((("now", "_now"), ("new", ""))):
+        if np.isnan(minutes.limits[side]).all():
             continue
         found = minutes.replayed(side, series[f"waiting{suffix}"], since)
         series[f"waiting{suffix}"] = found.waiting[ends - 1]
@@ -286,29 +282,22 @@ def _added(series: Any, minutes: BucketMinutes) -> Any:
 
 
 def _list_minutes(minutes: BucketMinutes) -> pa.Table:
-    sides = {"now": minutes.now, "new": minutes.new}
-    now, new = (minutes.replayed(side, None, None) for side in sides.values())
-    limits = {
-        f"limit_{name}": minutes.per_minute(np.where(side.is_spent, side.limits, np.nan))
-        for name, side in sides.items()
+    now, new = minutes.replayed(0), minutes.replayed(1)
+    columns = {
+        "bucket_id": minutes.per_minute(minutes.bucket),
+        "broker_id": minutes.per_minute(minutes.broker),
+        "ts": pa.array(minutes.minute * _MINUTE_MICROS).cast(pa.timestamp("us", "UTC")),
+        # Of a bucket that nobody spends from yet, the rates are those of who would.
+        "rate_avg": minutes.average.max(axis=0),
+        "rate_max": minutes.maximum.max(axis=0),
+        "waiting": new.waiting,
+        "waiting_max": new.highest,
+        "throttled_s_now": now.throttled[1] / MICRO,
+        "censored": minutes.censored(),
     }
-    seconds = {
-        f"throttled_s_new{name}": micros / MICRO
-        for name, micros in zip(_FIGURES, new.throttled, strict=True)
-    }
-    return pa.table(
-        {
-            "bucket_id": minutes.per_minute(minutes.bucket),
-            "broker_id": minutes.per_minute(minutes.broker),
-            "ts": pa.array(minutes.minute * _MINUTE_MICROS).cast(pa.timestamp("us", "UTC")),
-            # Of a bucket that nobody spends from yet, the rates are those of who would.
-            "rate_avg": np.maximum(minutes.now.average, minutes.new.average),
-            "rate_max": np.maximum(minutes.now.maximum, minutes.new.maximum),
-            **{name: pa.array(each, from_pandas=True) for name, each in limits.items()},
-            "waiting": new.waiting,
-            "waiting_max": new.highest,
-            "throttled_s_now": now.throttled[1] / MICRO,
-            **seconds,
-            "censored": minutes.censored(),
-        }
-    )
+    limits = np.where(minutes.is_spent, minutes.limits, np.nan)
+    for side, limit in zip(_SIDES, limits, strict=True):
+        columns[f"limit_{side}"] = pa.array(minutes.per_minute(limit), from_pandas=True)
+    for figure, micros in zip(_FIGURES, new.throttled, strict=True):
+        columns[f"throttled_s_new{figure}"] = micros / MICRO
+    return pa.table(columns)
