@@ -114,7 +114,7 @@ def advised_stale(
     rows = [{**each._asdict(), "last_seen": each.last} for each in seen]
     callers = pa.Table.from_pylist(rows, _SEEN)
     silent = [is_long and (entity, key) not in recent for entity, key, _ in values]
-    found = ClusterColumns(versions, callers).stale(days, inventory, np.array(silent, bool))
+    found = ClusterColumns(versions, callers, np.array(silent, bool)).stale(days, inventory)
     listed = [_stale(row) for row in found.to_pylist()]
     return sorted(listed, key=lambda each: (each.entity.sort_key(), each.key))
 

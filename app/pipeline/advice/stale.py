@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import numpy as np
@@ -56,18 +56,21 @@ def stale_values(
         is_recent = (own["origin"].to_numpy(zero_copy_only=False) == AUDIT) & (
             own["valid_from"].cast(pa.int64()).to_numpy() > since.timestamp() * MICRO
         )
-        is_long = with_data >= _LONG_ENOUGH * days
-        callers = seen.filter(of_cluster)
-        columns = ClusterColumns(own, callers).stale(days, inventory, is_long & ~is_recent)
+        may_be_silent = ~is_recent & (with_data >= _LONG_ENOUGH * days)
+        cluster_columns = ClusterColumns(own, seen.filter(of_cluster), may_be_silent)
         of_all = {"cluster_id": cluster, "days": with_data, "since": since, "until": until}
-        tables.append(whole_table(STALE_QUOTA, columns, **of_all))
+        tables.append(whole_table(STALE_QUOTA, cluster_columns.stale(days, inventory), **of_all))
     return pa.concat_tables(tables)
 
 
 class ClusterColumns:
-    """The values of one cluster, and who was seen there, as rows of numbers for names."""
+    """The values of one cluster, and who was seen there, as rows of numbers for names.
 
-    def __init__(self, versions: pa.Table, seen: pa.Table) -> None:
+    Args:
+        may_be_silent: Of each version, whether who was not seen tells anything of it.
+    """
+
+    def __init__(self, versions: pa.Table, seen: pa.Table, may_be_silent: Numbers) -> None:
         users, self._users = numbered(versions["user"], seen["user"])
         clients, self._clients = numbered(versions["client_id"], seen["client_id"])
         keys, self._keys = numbered(versions["key"], seen["key"])
@@ -76,88 +79,57 @@ class ClusterColumns:
             for flag, number in (("user_default", users[0]), ("client_default", clients[0]))
         )
         level = level_of_slots(user, client)
-        stored = {
-            "key": keys[0],
-            "level": level,
-            "user": np.where(user == Slot.NAMED, users[0], 0),
-            "client": np.where(client == Slot.NAMED, clients[0], 0),
-            "value": versions["value"].to_numpy(),
-        }
+        stored = [keys[0], level, users[0], clients[0], versions["value"].to_numpy()]
         # Others are of addresses.
-        self._chosen = np.flatnonzero(level)
-        self._stored = _rows(STORED, stored)[self._chosen]
-        of_seen = {
-            "key": keys[1],
-            "level": seen["level"].to_numpy(),
-            "user": users[1],
-            "client": clients[1],
-            "is_pair": seen["is_pair"].to_numpy(zero_copy_only=False),
-            "last": seen["last_seen"].cast(pa.int64()).to_numpy(),
-        }
-        self._seen = _rows(SEEN, of_seen)
+        chosen = np.flatnonzero(level)
+        self._versions, self._may_be_silent = versions.take(chosen), may_be_silent[chosen]
+        self._stored: Numbers = np.rec.fromarrays(stored, STORED)[chosen]
+        last = seen["last_seen"].cast(pa.int64()).to_numpy()
+        of_seen = [seen[name].to_numpy(zero_copy_only=False) for name in ("level", "is_pair")]
+        callers = [keys[1], of_seen[0], users[1], clients[1], of_seen[1], last]
+        self._seen: Numbers = np.rec.fromarrays(callers, SEEN)
 
-    def stale(
-        self, days: int, inventory: Collection[str] | None, may_be_silent: Numbers
-    ) -> pa.Table:
-        """Return the columns of ``STALE_QUOTA`` but for cluster and period.
-
-        Args:
-            days: As for ``stale_values``, as ``inventory`` is.
-            may_be_silent: Of each version, whether who was not seen tells anything of it.
-        """
+    def stale(self, days: int, inventory: Collection[str] | None) -> pa.Table:
+        """Return the columns of ``STALE_QUOTA`` but for cluster and period."""
+        is_absent = np.zeros(len(self._stored), bool)
+        if inventory is not None:
+            there = pa.array(["", ANONYMOUS, *inventory])
+            is_absent = ~pc.is_in(self._versions["user"], there).to_numpy()
         sizes = len(self._keys), len(self._users), len(self._clients)
-        there = {"", ANONYMOUS, *(self._users if inventory is None else inventory)}
-        is_absent = np.array([name not in there for name in self._users])[self._stored["user"]]
-        silent = may_be_silent[self._chosen]
-        found = find_unused(self._stored, self._seen, sizes, is_absent, silent)
-        own = self._stored[found.row]
-        level, value = own["level"], own["value"]
-        keys = pa.array(self._keys, pa.string()).take(pa.array(own["key"]))
-        reasons, log_reasons = self._reasons(found, days)
-        entities = self._entities(level, own["user"], own["client"])
+        found = find_unused(self._stored, self._seen, sizes, is_absent, self._may_be_silent)
+        own = self._versions.take(found.row).combine_chunks()
+        level, user, client = (
+            self._stored[name][found.row] for name in ("level", "user", "client")
+        )
+        kinds = pa.array([KINDS[cause].value for cause in CAUSES]).take(pa.array(found.cause))
+        reasons = self._reasons(found, days)
+        row, *winners = found.winners
+        offsets = pa.array(np.searchsorted(row, np.append(found.row, _END)), pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, self._entities(*winners))
         columns = {
-            "kind": pa.array([KINDS[cause].value for cause in CAUSES]).take(pa.array(found.cause)),
-            "key": keys,
-            "quota_user": _of_different(self._users.__getitem__, own["user"]),
-            "quota_user_default": pa.array(USER_SLOT[level] == Slot.DEFAULT),
-            "quota_client_id": _of_different(self._clients.__getitem__, own["client"]),
-            "quota_client_default": pa.array(CLIENT_ID_SLOT[level] == Slot.DEFAULT),
+            "kind": kinds,
+            **{name: own[name] for name in ("key", "value")},
+            **{f"quota_{name}": own[name] for name in _ENTITY},
             "level": level,
-            "value": value,
             "reason": reasons,
-            "winners": self._winners(found),
+            "winners": pc.binary_join_element_wise("[", pc.binary_join(lists, ", "), "]", ""),
             "last_seen": pa.array(found.last, mask=found.last == NEVER),
-            "body": _bodies(log_reasons, entities, keys, value),
+            "body": _bodies(kinds, reasons, self._entities(level, user, client), own),
         }
         return pa.table(columns)
 
-    def _reasons(self, found: Unused, days: int) -> tuple[pa.Array, pa.Array]:
-        """Return the sentences, and those of the bodies."""
+    def _reasons(self, found: Unused, days: int) -> pa.Array:
         # Many of a cause are the same: what differs is the value that goes before, or the user.
         about = np.where(np.isin(found.cause, _SAME_FOR_ALL), 0, found.about)
-        pairs = found.cause * len(self._stored) + about
 
         def reason(pair: int) -> str:
             cause, row = divmod(pair, len(self._stored))
-            return stale_reason(CAUSES[cause], days, self._value(row))
+            key, level, user, client, value = self._stored[row].item()
+            entity = entity_at(level, self._users[user], self._clients[client])
+            stored = Stored(entity or ClientQuotaEntity.of({}), self._keys[key], value)
+            return stale_reason(CAUSES[cause], days, stored)
 
-        def of_log(pair: int) -> str:
-            kind = KINDS[CAUSES[pair // len(self._stored)]]
-            return log_reason(f"{kind}: {reason(pair)}")
-
-        return _of_different(reason, pairs), _of_different(of_log, pairs)
-
-    def _value(self, row: int) -> Stored:
-        key, level, user, client, value = self._stored[row].item()
-        entity = entity_at(level, self._users[user], self._clients[client])
-        return Stored(entity or ClientQuotaEntity.of({}), self._keys[key], value)
-
-    def _winners(self, found: Unused) -> pa.Array:
-        """Return the entities that go before values, as JSON."""
-        row, *names = found.winners
-        offsets = pa.array(np.searchsorted(row, np.append(found.row, _END)), pa.int32())
-        lists = pa.ListArray.from_arrays(offsets, self._entities(*names))
-        return pc.binary_join_element_wise("[", pc.binary_join(lists, ", "), "]", "")
+        return _texts(reason, pa.array(found.cause * len(self._stored) + about))
 
     def _entities(self, level: Numbers, user: Numbers, client: Numbers) -> pa.Array:
         """Return entities as JSON."""
@@ -167,7 +139,7 @@ class ClusterColumns:
             ("user", USER_SLOT, self._users, user),
         ):
             slot = slots[level]
-            named = _texts(_of_different(names.__getitem__, number))
+            named = _texts(_json, pa.array(names, pa.string()).take(pa.array(number)))
             name = pc.if_else(pa.array(slot == Slot.NAMED), named, "null")
             member = pc.binary_join_element_wise(f'"{kind}": ', name, "")
             members.append(pc.if_else(pa.array(slot == Slot.ABSENT), None, member))
@@ -175,14 +147,7 @@ class ClusterColumns:
         return pc.binary_join_element_wise("{", both, "}", "")
 
 
-def _rows(kind: np.dtype[Any], columns: Mapping[str, Numbers]) -> Numbers:
-    """Return columns as rows of a kind."""
-    rows = np.empty(len(columns["key"]), kind)
-    for name, column in columns.items():
-        rows[name] = column
-    return rows
-
-
+_ENTITY: Final = ("user", "user_default", "client_id", "client_default")
 _SAME_FOR_ALL: Final = [
     number
     for number, cause in enumerate(CAUSES)
@@ -192,10 +157,12 @@ _END: Final = np.iinfo(np.int64).max
 _json: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def _bodies(reasons: pa.Array, entities: pa.Array, keys: pa.Array, values: Numbers) -> pa.Array:
+def _bodies(kinds: pa.Array, reasons: pa.Array, entities: pa.Array, own: pa.Table) -> pa.Array:
     """Return what ``alteration_body`` does of values to remove, as JSON; entities are JSON, too."""
-    reason, key = (_texts(column) for column in (reasons, keys))
-    before = _of_different(lambda value: _json(quota_value_json(value)), values)
+    both = pc.binary_join_element_wise(kinds, reasons, ": ")
+    reason = _texts(lambda text: _json(log_reason(text)), both)
+    key = _texts(_json, own["key"].combine_chunks())
+    before = _texts(lambda value: _json(quota_value_json(value)), own["value"].combine_chunks())
     return pc.binary_join_element_wise(
         *('{"reason": ', reason, ', "alterations": [{"entity": ', entities),
         *(', "ops": [{"key": ', key, ', "remove": true}], "expected": {', key, ": ", before),
@@ -203,16 +170,10 @@ def _bodies(reasons: pa.Array, entities: pa.Array, keys: pa.Array, values: Numbe
     )
 
 
-def _texts(column: pa.Array) -> pa.Array:
-    """Return texts as JSON."""
-    encoded = column.dictionary_encode()
-    return pa.array(map(_json, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
-
-
-def _of_different(text: Callable[[Any], str], values: Numbers) -> pa.Array:
+def _texts(text: Callable[[Any], str], column: pa.Array) -> pa.Array:
     """Return the text of each value, which is made once of those that are the same."""
-    different, positions = np.unique(values, return_inverse=True)
-    return pa.array(map(text, different.tolist()), pa.string()).take(pa.array(positions))
+    encoded = column.dictionary_encode()
+    return pa.array(map(text, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
 
 
 def _seen(evidence: Evidence) -> pa.Table:
