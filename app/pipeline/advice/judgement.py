@@ -114,12 +114,10 @@ def _groups(use: Columns) -> tuple[Numbers, Numbers]:
     level = use["level"]
     user = np.where((USER_SLOT == Slot.NAMED)[level], use["user"], 0)
     client = np.where((CLIENT_ID_SLOT == Slot.NAMED)[level], use["client"], 0)
-    entity = np.stack([use["key"], level.astype(np.int64), user, client])
-    order = np.lexsort(entity)
-    begins = begins_of(*entity[:, order])
-    group = np.empty(len(level), np.int64)
-    group[order] = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(level)))
-    return group, np.bincount(group)
+    of_level = use["key"] * len(USER_SLOT) + level
+    entity = (of_level * (user.max(initial=0) + 1) + user) * (client.max(initial=0) + 1) + client
+    _, group, sizes = np.unique(entity, return_inverse=True, return_counts=True)
+    return group, sizes
 
 
 def _hides(use: Columns) -> Numbers:

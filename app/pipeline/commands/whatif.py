@@ -197,8 +197,8 @@ def _entities(summed: pa.Table, buckets: pa.Table, timeout_s: int) -> pa.Table:
     """Return the columns of ``WHATIF_ENTITY`` but the run's, and what is clear of the buckets."""
     own = buckets.take(pc.index_in(summed["bucket_id"], buckets["bucket_id"]))
     rows = {name: table[name] for table in (own, summed) for name in table.column_names}
-    rows |= _where_clear(rows, *_OF_NEW, "minutes_throttled", "highest", "refused")
-    rows |= _where_clear(rows, "throttled_s_now", "minutes_throttled_now")
+    figures = ("throttled_s_now", "minutes_throttled_now", "minutes_throttled", "highest")
+    rows |= _where_clear(rows, *_OF_NEW, *figures, "refused")
     is_bytes = pc.is_in(rows["key"], pa.array(BYTE_KEYS))
     delay = pc.coalesce(pc.divide(rows["highest"], rows["limit_new"]), 0.0)
     highest = pc.trunc(pc.min_element_wise(rows["highest"], _MOST, skip_nulls=False))
