@@ -13,9 +13,8 @@ from hypothesis.strategies import DrawFn, composite, integers, lists, sampled_fr
 
 from app.domain.plan_impact import ZERO_BIN
 from app.domain.throttling import Rates, Throttle, replay
-from app.pipeline.advice.backtest import back_tests_of
 from app.pipeline.advice.commits import minute_sums
-from app.pipeline.advice.sizes import busiest_brokers
+from app.pipeline.advice.sizes import back_tests_of, busiest_brokers
 from app.pipeline.advice.use import in_order, uses_on_brokers
 from app.pipeline.tables import BUCKET_HOUR
 from tests.testkit.advice_worlds import bin_of
