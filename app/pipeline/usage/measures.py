@@ -61,19 +61,6 @@ def bit_length(present: Numbers) -> Numbers:
     return highest
 
 
-def whole_numbers(values: Numbers) -> Numbers:
-    """Return the nearest whole numbers, halves up, whose sum is exact.
-
-    64 bits where all of them together fit, else Python's numbers of any size.
-    """
-    floors = np.floor(values)
-    rounded = floors + (values - floors >= 0.5)
-    if rounded.max(initial=0) * len(rounded) < 2.0**62:
-        fitting: Numbers = rounded.astype(np.int64)
-        return fitting
-    return np.array(list(map(int, rounded.tolist())), object)
-
-
 def times_true(claims: Numbers, begins: Numbers) -> Numbers:
     """Count in each run how often a claim holds."""
     return np.add.reduceat(claims, begins, dtype=np.int32)
