@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import cached_property
+from itertools import chain, groupby
+from operator import itemgetter
 from os import cpu_count
 from typing import Final
 
@@ -98,11 +100,10 @@ def rows_of(
 
 @dataclass(frozen=True)
 class Evidence:
-    """Hours that have data, of all clusters, and the last day of each cluster."""
+    """Hours of clusters that have data, in their order."""
 
     lakes: Sequence[Lake]
-    hours: Sequence[Partition]
-    newest: Mapping[str, date]
+    of_clusters: Mapping[str, Sequence[Partition]]
 
     @classmethod
     def of(
@@ -112,34 +113,33 @@ class Evidence:
 
         A table says which hours have data.
         """
-        found = scope.hours(lakes, table)
-        newest: dict[str, date] = {}
-        for hour in found:
-            day = date.fromisoformat(hour["dt"])
-            newest[hour["cluster_id"]] = max(day, newest.get(hour["cluster_id"], day))
         within = timedelta(days=MOST_DAYS if scope.since else days)
-        hours = [
-            hour
-            for hour in found
-            if newest[hour["cluster_id"]] - date.fromisoformat(hour["dt"]) < within
-        ]
-        return cls(lakes, hours, newest)
+        of_clusters = {}
+        for cluster, hours in groupby(scope.hours(lakes, table), itemgetter("cluster_id")):
+            listed = [*hours]
+            before = date.fromisoformat(listed[-1]["dt"]) - within
+            of_clusters[cluster] = [hour for hour in listed if hour["dt"] > f"{before}"]
+        return cls(lakes, of_clusters)
+
+    @property
+    def hours(self) -> list[Partition]:
+        """Those of all clusters."""
+        return [*chain(*self.of_clusters.values())]
 
     @property
     def clusters(self) -> list[Partition]:
         """The clusters that have data, as partitions."""
-        return [{"cluster_id": name} for name in sorted(self.newest)]
+        return [{"cluster_id": name} for name in self.of_clusters]
 
     @property
     def days(self) -> Mapping[str, int]:
         """How many days of each cluster have data."""
-        days = {(hour["cluster_id"], hour["dt"]) for hour in self.hours}
-        return {name: sum(1 for cluster, _ in days if cluster == name) for name in self.newest}
+        return {name: len(days_of(hours)) for name, hours in self.of_clusters.items()}
 
     def period(self, cluster: str) -> tuple[datetime, datetime]:
         """Return the start of the first hour of a cluster and the end of its last one."""
-        times = [end_of(hour) for hour in self.hours if hour["cluster_id"] == cluster]
-        return min(times) - timedelta(hours=1), max(times)
+        first, last = (end_of(self.of_clusters[cluster][at]) for at in (0, -1))
+        return first - timedelta(hours=1), last
 
     def rows(
         self, table: Table, names: Sequence[str], hours: Sequence[Partition] | None = None
@@ -161,7 +161,8 @@ class Evidence:
         They have ``age``, too (days before the cluster's newest), and ``reported`` (minutes in
         which the broker reported anything in that hour).
         """
-        reported, newest = self.bucket_hours.reduce(reported_minutes), self.newest
+        reported = self.bucket_hours.reduce(reported_minutes)
+        newest = {name: hours[-1]["dt"] for name, hours in self.of_clusters.items()}
         return self.bucket_hours.map_buckets(
             lambda hours: function(with_reported(hours, reported, newest))
         )

@@ -48,9 +48,8 @@ def stale_values(
         inventory: The users that there are; null where nobody says.
     """
     seen, tables = _seen(evidence), [rows_to_table(STALE_QUOTA, [])]
-    for cluster in sorted(evidence.newest):
+    for cluster, with_data in evidence.days.items():
         since, until = evidence.period(cluster)
-        with_data = evidence.days[cluster]
         of_cluster = pc.field("cluster_id") == cluster
         own = versions.filter(of_cluster & pc.field("value").is_valid())
         is_recent = (own["origin"].to_numpy(zero_copy_only=False) == AUDIT) & (

@@ -23,9 +23,8 @@ _UNCOVERED: Final = (0, 5, 6, 8)
 
 def uncovered_rows(evidence: Evidence, top: int, rules: SizingRules) -> Iterator[dict[str, Any]]:
     """Yield rows of ``UNCOVERED_CLIENT``: of each cluster and key those that used most."""
-    periods = {cluster: evidence.period(cluster) for cluster in evidence.newest}
     for row in tags_of(evidence, _largest(evidence, top)).to_pylist():
-        since, until = periods[row["cluster_id"]]
+        since, until = evidence.period(row["cluster_id"])
         user, client_id = row["bucket_user"], row["bucket_client"]
         quota = entity_at(row["level"], user, client_id)
         names = {"user": user, "client-id": client_id}

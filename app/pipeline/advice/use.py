@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import date
 from typing import Any, Final
 
 import numpy as np
@@ -76,12 +75,12 @@ def reported_minutes(hours: pa.Table) -> pa.Table:
     return hours.select(_OF_BROKER).take(firsts).append_column("present", pa.array(present))
 
 
-def with_reported(hours: pa.Table, reported: pa.Table, newest: Mapping[str, date]) -> pa.Table:
+def with_reported(hours: pa.Table, reported: pa.Table, newest: Mapping[str, str]) -> pa.Table:
     """Add ``age`` and ``reported`` to hours, as ``Evidence.map_buckets`` says.
 
-    What was reported are the ``reported_minutes`` of all hours.
+    What was reported are the ``reported_minutes`` of all hours, and newest the days of clusters.
     """
-    last = pa.array([*newest.values()], pa.date32()).cast(pa.int32()).to_numpy()
+    last = pa.array(newest.values(), pa.string()).cast(pa.date32()).cast(pa.int32()).to_numpy()
     cluster = pc.index_in(hours["cluster_id"], pa.array(newest, pa.string())).to_numpy()
     age = last[cluster].astype(np.int64) - hours["dt"].cast(pa.int32()).to_numpy()
     both = [rows.select(_OF_BROKER) for rows in (reported, hours)]

@@ -66,7 +66,7 @@ def run(job: Job) -> None:
 
     def write(evidence: Evidence) -> None:
         job.with_quotas = write_stale(job, evidence, job.quotas(), job.options.days, inventory)
-        job.without_quotas = sorted(set(evidence.newest) - set(job.with_quotas))
+        job.without_quotas = sorted({*evidence.of_clusters} - {*job.with_quotas})
 
     advise(job, write, quotas=True)
 
@@ -91,11 +91,11 @@ def write_stale(
         job, UNCOVERED_CLIENT, rows_to_table(UNCOVERED_CLIENT, uncovered), evidence.clusters
     )
     job.counts["rows_in"] = versions.num_rows
-    job.counts["days"] = dict(evidence.days)
+    job.counts["days"] = evidence.days
     kinds = stale["kind"].value_counts().to_pylist()
     job.counts["stale"] = dict(sorted((each["values"], each["counts"]) for each in kinds))
     job.findings += stale.num_rows
-    if few := sorted(name for name, number in evidence.days.items() if number < 0.9 * days):
+    if few := [name for name, number in evidence.days.items() if number < 0.9 * days]:
         names = ", ".join(map(repr, few))
         job.say(
             f"of {names} there are data of fewer than {days} days: who was not seen is not judged."

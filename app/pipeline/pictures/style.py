@@ -8,11 +8,10 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple
 
 import matplotlib as mpl
 import numpy as np
@@ -155,27 +154,16 @@ def draw_shares(
         right.spines[:].set_visible(False)
 
 
-@dataclass(frozen=True, slots=True)
 class Minutes:
-    """Every minute of a period.
+    """Every minute of a period, and the rows of those that have one."""
 
-    Attributes:
-        times: Of all of them.
-        rows: By time, of those that have one.
-    """
-
-    times: Any
-    rows: Mapping[datetime, Row]
-
-    @classmethod
-    def of(cls, rows: Sequence[Row], first: datetime, number: int) -> Self:
-        """Return so many minutes, from the first on."""
-        times = [first + timedelta(minutes=each) for each in range(number)]
-        return cls(times, {row["ts"]: row for row in rows})
+    def __init__(self, rows: Sequence[Row], first: datetime, number: int) -> None:
+        self.times: Any = [first + timedelta(minutes=each) for each in range(number)]
+        self._rows = {row["ts"]: row for row in rows}
 
     def column(self, name: str) -> list[float]:
         """Return a column at each time; NaN, where no line is drawn, if it is null or missing."""
-        values = (self.rows[at][name] if at in self.rows else None for at in self.times)
+        values = (self._rows[at][name] if at in self._rows else None for at in self.times)
         return [math.nan if value is None else float(value) for value in values]
 
 

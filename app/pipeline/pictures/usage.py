@@ -173,7 +173,7 @@ def _draw_day(axes: Axes, item: NearLimit, rows: Sequence[Row]) -> None:
     entity = entity_name(item.names)
     limit = f"limit {value_in_words(key, item.day['limit'])}{entity and f' by {entity}'}"
     line = f"broker {item.day['broker_id']}, {day:%d %b %Y}, {limit}"
-    minutes = Minutes.of(rows, datetime.combine(day, time(), UTC), _MINUTES_A_DAY)
+    minutes = Minutes(rows, datetime.combine(day, time(), UTC), _MINUTES_A_DAY)
     limits, shaded = [("limit", "limit", BLACK)], ("violating", "throttled or over")
     draw_rates(axes, key, minutes, limits, shaded)
     write_title(axes, item.label, line)

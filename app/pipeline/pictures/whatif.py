@@ -57,7 +57,7 @@ def draw_timelines(results: Results, run_id: str | None) -> tuple[Figure, Rows]:
         below = figure.add_subplot(grid[2 * number + 1, 0], sharex=above)
         first, last = (rows[end]["ts"].astimezone(UTC) for end in (0, -1))
         number_of = min((last - first) // timedelta(minutes=1) + 1, _MOST_POINTS)
-        minutes = Minutes.of(rows, first, number_of)
+        minutes = Minutes(rows, first, number_of)
         draw_rates(above, item["key"], minutes, _LIMITS, _SHADED)
         write_title(above, f"{bucket_name(item)} {key_name(item['key'])}", _sentence(item))
         above.tick_params(labelbottom=False)
