@@ -175,10 +175,10 @@ class Evidence:
 def tags_of(evidence: Evidence, buckets: pa.Table) -> pa.Table:
     """Add ``bucket_user`` and ``bucket_client`` to buckets.
 
-    They have ``last_day``, on which the bucket was there, in days since the epoch.
+    They have ``last_day``, on which the bucket was there.
     """
     tags = ["bucket_user", "bucket_client"]
-    days = {f"{day}" for day in buckets["last_day"].cast(pa.int32()).cast(pa.date32()).to_pylist()}
+    days = {f"{day}" for day in buckets["last_day"].unique().to_pylist()}
     hours = [hour for hour in evidence.hours if hour["dt"] in days]
     ids = buckets["bucket_id"].combine_chunks()
 
@@ -188,7 +188,4 @@ def tags_of(evidence: Evidence, buckets: pa.Table) -> pa.Table:
         return grouped(own, ["bucket_id"], {}, tags)
 
     found = evidence.rows(DIM_BUCKET, ["bucket_id", *tags], hours).reduce(named)
-    row = pc.index_in(buckets["bucket_id"], found["bucket_id"])
-    for tag in tags:
-        buckets = buckets.append_column(tag, found[tag].take(row))
-    return buckets.filter(row.is_valid())
+    return buckets.join(found, "bucket_id", join_type="inner")

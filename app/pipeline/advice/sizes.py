@@ -70,7 +70,7 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
     Returns:
         What ``uses_on_brokers`` returns of the busiest broker but for ``minutes`` and
         ``throttled_minutes``, which are of all, and ``level`` and ``limit``, which are of the
-        bucket's last hour, on ``last_day`` (since the epoch); ``coverage``; ``median`` (of the
+        bucket's last hour, on ``last_day``; ``coverage``; ``median`` (of the
         brokers' rates) and ``cluster_total`` (their sum); ``brokers`` and ``days``, which count.
     """
     hours = _under_last_limit(in_order(hours))
@@ -88,7 +88,7 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
         {
             **{name: busiest[name] for name in same},
             **{name: last[name] for name in ("level", "limit")},
-            "last_day": last["dt"].cast(pa.int32()),
+            "last_day": last["dt"],
             "minutes": np.add.reduceat(uses["minutes"].to_numpy(), begins),
             "throttled_minutes": np.add.reduceat(uses["throttled"].to_numpy(), begins),
             "coverage": busiest["minutes"].to_numpy() / busiest["expected"].to_numpy(),

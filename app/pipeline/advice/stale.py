@@ -183,10 +183,8 @@ def _seen(evidence: Evidence) -> pa.Table:
     limits = evidence.rows(SERIES_LIMIT, ("series_id", "level")).reduce(
         lambda rows: grouped(rows, ["series_id", "level"], {})
     )
-    row = pc.index_in(limits["series_id"], series["series_id"])
-    found = series.take(row).append_column("level", limits["level"].cast(pa.int64()))
-    is_pair = pc.equal(found["grain"], PAIR)
-    return found.append_column("is_pair", is_pair).filter(row.is_valid())
+    found = limits.join(series, "series_id", join_type="inner")
+    return found.append_column("is_pair", pc.equal(found["grain"], PAIR))
 
 
 _NAMES: Final = ("cluster_id", "key", "user", "client_id", "grain")

@@ -113,7 +113,7 @@ def _described(days: pa.Table, ranked: pa.Table) -> pa.Table:
             "share": ranked.sort_by("bucket_id")["share"],
             "minutes": sums["minutes_present"],
             "days": sums["dt"],
-            "last_day": last["dt"].cast(pa.int32()),
+            "last_day": last["dt"],
         }
     )
 
