@@ -203,21 +203,16 @@ def with_back_tests(advice: pa.Table, evidence: Evidence) -> pa.Table:
     Of what is to change, ``throttled_s_now`` is under the limit, most likely, and
     ``throttled_s_low``, ``…_mid``, ``…_high`` under the value.
     """
-    changes = advice.filter(pc.field("value").is_valid())
-    if not changes.num_rows:
-        return advice
-    values = changes.select(["bucket_id", "limit", "value"]).combine_chunks()
+    changes = advice.filter(pc.field("value").is_valid()).combine_chunks()
 
     def test_buckets(hours: pa.Table) -> pa.Table:
-        at = pc.index_in(hours["bucket_id"], values["bucket_id"])
-        limits = {"value_now": values["limit"].take(at), "value_new": values["value"].take(at)}
-        for name, column in limits.items():
-            hours = hours.append_column(name, column)
+        at = pc.index_in(hours["bucket_id"], changes["bucket_id"])
+        for name, limit in (("value_now", "limit"), ("value_new", "value")):
+            hours = hours.append_column(name, changes[limit].take(at))
         return back_tests_of(hours)
 
-    tested = evidence.bucket_hours.of_buckets(values["bucket_id"]).map_buckets(test_buckets)
-    has_value = advice["value"].is_valid()
-    row = pc.if_else(has_value, pc.index_in(advice["bucket_id"], tested["bucket_id"]), None)
+    tested = evidence.bucket_hours.of_buckets(changes["bucket_id"]).map_buckets(test_buckets)
+    row = pc.index_in(advice["bucket_id"], tested["bucket_id"])
     for name in ("now", "low", "mid", "high"):
         index = advice.schema.get_field_index(f"throttled_s_{name}")
         seconds = pa.array(tested[name].to_numpy() / MICRO)

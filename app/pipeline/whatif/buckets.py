@@ -67,11 +67,8 @@ def find_touched(
         quotas: The same as values by entity.
     """
     members = _members(_decide(series, versions, quotas))
-    columns = ["series_id", "bucket_id", "in_now", "in_new", "limit_now", "limit_new"]
-    has_tokens = pc.equal(members["key"], TOKEN_KEY.value)
-    return Touched(
-        members.select(columns).append_column("has_tokens", has_tokens), _buckets(members)
-    )
+    columns = ["series_id", "bucket_id", "in_now", "in_new", "limit_now", "limit_new", "has_tokens"]
+    return Touched(members.select(columns), _buckets(members))
 
 
 def _decide(series: pa.Table, versions: Sequence[pa.Table], quotas: Sequence[Quotas]) -> pa.Table:
@@ -209,6 +206,7 @@ def _members(decided: pa.Table) -> pa.Table:
     row, is_now, bucket = row[is_member], is_now[is_member], bucket[is_member]
     members = decided.take(row)
     own = {"bucket_id": bucket, "in_now": is_now, "in_new": ~is_now | (in_new & ~moves)[row]}
+    own["has_tokens"] = pc.equal(members["key"], TOKEN_KEY.value)
     for tag in _TAGS.values():
         own[tag] = pc.if_else(is_now, members[f"{tag}_now"], members[f"{tag}_new"])
     return pa.table({**{name: members[name] for name in members.column_names}, **own})
