@@ -195,35 +195,36 @@ _OF_NEW: Final = ("throttled_s_new_low", "throttled_s_new", "throttled_s_new_hig
 
 def _entities(summed: pa.Table, buckets: pa.Table, timeout_s: int) -> pa.Table:
     """Return the columns of ``WHATIF_ENTITY`` but the run's, and what is clear of the buckets."""
-    own = buckets.take(pc.index_in(summed["bucket_id"], buckets["bucket_id"]))
-    rows = {name: table[name] for table in (own, summed) for name in table.column_names}
     figures = ("throttled_s_now", "minutes_throttled_now", "minutes_throttled", "highest")
-    rows |= _where_clear(rows, *_OF_NEW, *figures, "refused")
+    both = summed.join(buckets, "bucket_id", join_type="inner")
+    rows = _where_clear(both, *_OF_NEW, *figures, "refused")
     is_bytes = pc.is_in(rows["key"], pa.array(BYTE_KEYS))
     delay = pc.coalesce(pc.divide(rows["highest"], rows["limit_new"]), 0.0)
+    max_delay = pc.if_else(pc.and_(is_bytes, rows["knows_new"]), delay, None)
     highest = pc.trunc(pc.min_element_wise(rows["highest"], _MOST, skip_nulls=False))
-    is_clear = pc.and_(is_bytes, rows["knows_new"])
     has_tokens = pc.equal(rows["key"], TOKEN_KEY.value)
-    rows |= {
-        "max_delay_s": pc.if_else(is_clear, delay, None),
+    columns = {
+        **{name: rows[name] for name in rows.column_names},
+        "max_delay_s": max_delay,
         "deferred_bytes_max": pc.if_else(is_bytes, highest.cast(pa.int64()), None),
         "refused": pc.if_else(has_tokens, rows["refused"], None),
         "censored": pc.greater(rows["censored_minutes"], 0),
+        "at_risk": pc.fill_null(pc.greater(max_delay, float(timeout_s)), fill_value=False),
     }
-    at_risk = pc.greater(rows["max_delay_s"], float(timeout_s))
-    return pa.table({**rows, "at_risk": at_risk.fill_null(False)})
+    return pa.table(columns)
 
 
 _MOST: Final = 9e18
 """Bytes that 64 bits hold."""
 
 
-def _where_clear(rows: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    """Return figures, null where it is not clear what a bucket's members spend from."""
-    sides = {name: "now" if name.endswith("_now") else "new" for name in names}
-    return {
-        name: pc.if_else(rows[f"knows_{side}"], rows[name], None) for name, side in sides.items()
-    }
+def _where_clear(rows: pa.Table, *names: str) -> pa.Table:
+    """Return figures as null where it is not clear what a bucket's members spend from."""
+    for name in names:
+        is_clear = rows["knows_now" if name.endswith("_now") else "knows_new"]
+        clear = pc.if_else(is_clear, rows[name], None)
+        rows = rows.set_column(rows.column_names.index(name), name, clear)
+    return rows
 
 
 def _count(entities: pa.Table) -> Mapping[str, int]:
@@ -257,9 +258,7 @@ def _timelines(minutes: pa.Table, worst: pa.Table) -> pa.Table:
     position = ["bucket_id", "broker_id"]
     of_bucket = worst.select([*position, "key", "knows_now", "knows_new"])
     rows = minutes.join(of_bucket, position, join_type="inner")
-    columns = {name: rows[name] for name in rows.column_names}
-    columns |= _where_clear(columns, *_OF_NEW, "waiting", "waiting_max", "throttled_s_now")
-    return pa.table(columns)
+    return _where_clear(rows, *_OF_NEW, "waiting", "waiting_max", "throttled_s_now")
 
 
 def _lines(entities: pa.Table, found: Mapping[str, int]) -> Iterator[str]:
