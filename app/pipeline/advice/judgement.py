@@ -23,7 +23,7 @@ from app.domain.right_sizes import (
     limits_anything,
 )
 from app.pipeline.resolve.levels import CLIENT_ID_SLOT, USER_SLOT
-from app.pipeline.usage.measures import Numbers, begins_of
+from app.pipeline.usage.measures import Numbers, begins_of, ends_of
 
 _NUMBERS: Final = {why: number for number, why in enumerate(Why)}
 REASONS: Final = tuple(Why)
@@ -191,7 +191,7 @@ def _together(
     # The bucket with the highest target is last; of equal ones the lowest id.
     rows = np.lexsort((~judged["bucket_id"], judged["target"], group))
     begins = begins_of(group[rows])
-    busiest = rows[np.append(begins, len(rows))[1:] - 1]
+    busiest = rows[ends_of(begins, len(rows))]
     is_enough = judged["action"][rows] != _INSUFFICIENT
     has_enough = np.logical_or.reduceat(is_enough, begins)
     found = {name: column[busiest] for name, column in judged.items()}

@@ -13,9 +13,9 @@ from app.domain.idle_values import entity_at
 from app.domain.right_sizes import SizingRules, allowed_value, alteration_body
 from app.pipeline.advice.evidence import Evidence, tags_of
 from app.pipeline.advice.output import quota_columns
-from app.pipeline.advice.use import ends_of, exact_decimals, grouped
+from app.pipeline.advice.use import exact_decimals, grouped
 from app.pipeline.tables import UTILIZATION_DAILY
-from app.pipeline.usage.measures import begins_of, ranks_of
+from app.pipeline.usage.measures import begins_of, ends_of, ranks_of
 
 _UNCOVERED: Final = (0, 5, 6, 8)
 """Levels of no value, and of values for everybody."""

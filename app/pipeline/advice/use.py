@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from app.domain.plan_impact import BIN_RATIO, ZERO_BIN
-from app.pipeline.usage.measures import Numbers, begins_of, hours_of_epoch
+from app.pipeline.usage.measures import Numbers, begins_of, ends_of, hours_of_epoch
 
 _BIN_BITS: Final = 20
 _AGE_BITS: Final = 10
@@ -59,12 +59,6 @@ def groups_of(rows: pa.Table, by: Sequence[str]) -> tuple[Numbers, Numbers]:
 def exact_decimals(values: Numbers, digits: int = 0) -> pa.Array:
     """Return numbers with so many decimal digits, at most 10^24: their sums have no error."""
     return pa.array(np.minimum(values, 1e24)).cast(pa.decimal128(38, digits))
-
-
-def ends_of(begins: Numbers, number: int) -> Numbers:
-    """Return the last row of each run of a number of rows."""
-    found: Numbers = np.append(begins[1:], number)[: len(begins)] - 1
-    return found
 
 
 def reported_minutes(hours: pa.Table) -> pa.Table:

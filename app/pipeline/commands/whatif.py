@@ -253,8 +253,6 @@ def _worst(entities: pa.Table, by: Sequence[str]) -> pa.Table:
 
 def _timelines(minutes: pa.Table, worst: pa.Table) -> pa.Table:
     """Return the columns of ``WHATIF_TIMELINE`` but the run's, of some buckets on brokers."""
-    if not len(minutes):
-        return minutes
     position = ["bucket_id", "broker_id"]
     of_bucket = worst.select([*position, "key", "knows_now", "knows_new"])
     rows = minutes.join(of_bucket, position, join_type="inner")

@@ -44,6 +44,12 @@ def begins_of(*columns: Numbers) -> Numbers:
     return np.flatnonzero(begins)
 
 
+def ends_of(begins: Numbers, number: int) -> Numbers:
+    """Return the last row of each run of a number of rows."""
+    found: Numbers = np.append(begins[1:], number)[: len(begins)] - 1
+    return found
+
+
 def ranks_of(column: pa.ChunkedArray) -> Numbers:
     """Return the number of each value among the different ones, in their order."""
     encoded = column.combine_chunks().dictionary_encode()

@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from app.pipeline.lake import schema_of_columns
 from app.pipeline.partitions import Partition
-from app.pipeline.usage.measures import Numbers, begins_of, times_true
+from app.pipeline.tables import RATE_MINUTE
+from app.pipeline.usage.measures import Numbers, begins_of, ends_of, times_true
 from app.pipeline.whatif.model import MICRO, Minutes, Replayed, replay
 
 RATES: Final = (
@@ -58,7 +60,7 @@ def throttled_buckets(
     """
     look_up, rows = Members(members).minutes_of, 0
 
-    def read_minutes(hour: Partition) -> tuple[int, BucketMinutes | None]:
+    def read_minutes(hour: Partition) -> tuple[int, BucketMinutes]:
         rates = read(hour)
         return len(rates), look_up(rates)
 
@@ -66,8 +68,7 @@ def throttled_buckets(
         nonlocal rows
         for number, found in _ahead(read_minutes, hours):
             rows += number
-            if found:
-                yield found
+            yield found
 
     return sum_up(minutes()), rows
 
@@ -78,9 +79,9 @@ def throttled_minutes(read: Read, hours: Sequence[Partition], members: pa.Table)
     They have the columns of ``WHATIF_TIMELINE`` but the run's and ``key``.
     """
     is_member = pc.field("series_id").isin(members["series_id"].combine_chunks())
-    own = [*_ahead(lambda hour: read(hour).filter(is_member), hours if len(members) else ())]
-    minutes = Members(members).minutes_of(pa.concat_tables(own)) if own else None
-    return _list_minutes(minutes) if minutes else pa.table({})
+    own = _ahead(lambda hour: read(hour).filter(is_member), hours if len(members) else ())
+    rates = pa.concat_tables([schema_of_columns(RATE_MINUTE, RATES).empty_table(), *own])
+    return _list_minutes(Members(members).minutes_of(rates))
 
 
 def _ahead(read: Callable[[Any], Any], items: Iterable[Any]) -> Iterator[Any]:
@@ -160,8 +161,8 @@ class Members:
         spent = np.where(self._is_in, limits, np.nan)[:, order]
         self._limits = np.fmax.reduceat(spent, begins, axis=1)[:, bucket]
 
-    def minutes_of(self, rates: pa.Table) -> BucketMinutes | None:
-        """Return the minutes of buckets in minutes of series; null if there are none.
+    def minutes_of(self, rates: pa.Table) -> BucketMinutes:
+        """Return the minutes of buckets in minutes of series.
 
         Series are looked up for each run of them: files have the minutes of a series on a broker
         one after the other.
@@ -171,8 +172,6 @@ class Members:
         begins = np.searchsorted(self._series, series[runs])
         ends = np.searchsorted(self._series, series[runs], "right")
         run, member = np.repeat(runs, ends - begins), _ranges(begins, ends)
-        if not len(run):
-            return None
         lengths = np.repeat(np.diff(runs, append=len(series)), ends - begins)
         bucket, broker = self._bucket[member], broker[run]
         order = np.lexsort((broker, bucket))
@@ -184,7 +183,7 @@ class Members:
         row = _ranges(run, run + lengths)
         number, of_row = np.repeat(number, lengths), np.repeat(member, lengths)
         minute = rates["ts"].cast(pa.int64()).to_numpy()[row] // _MINUTE_MICROS
-        order = np.argsort(number * (np.ptp(minute) + 1) + minute, kind="stable")
+        order = np.argsort(number * (minute.max(initial=0) + 1) + minute, kind="stable")
         number, row, of_row, minute = (each[order] for each in (number, row, of_row, minute))
         at = begins_of(number, minute)
         throttle = [rates[name].to_numpy() > 0 for name in ("throttle_ms_avg", "throttle_ms_max")]
@@ -216,7 +215,7 @@ def _ranges(begins: Numbers, ends: Numbers) -> Numbers:
 def _sum(values: Numbers, is_member: Numbers, at: Numbers) -> Numbers:
     """Add up in integers of 10^-6 units, so that no order of the members shows in it."""
     micros = np.where(is_member, values, 0.0) * MICRO
-    if np.add.reduceat(micros, at).max() >= _END:
+    if np.add.reduceat(micros, at).max(initial=0) >= _END:
         message = "the rates of a bucket add up to more than 64 bits hold"
         raise OverflowError(message)
     sums: Numbers = np.add.reduceat(np.rint(micros).astype(np.int64), at) / MICRO
@@ -259,17 +258,17 @@ _IN_MICROS: Final = ("throttled_s", "refused")
 
 def _added(series: Any, minutes: BucketMinutes) -> Any:
     """Return what some series have so far, with more minutes of them."""
-    begins, ends = minutes.begins, np.append(minutes.begins[1:], len(minutes.minute))
+    begins, last = minutes.begins, ends_of(minutes.begins, len(minutes.minute))
     since = np.where(series["minutes"] > 0, series["since"], minutes.minute[begins] - 1)
     series["bucket_id"], series["broker_id"] = minutes.bucket, minutes.broker
-    series["since"] = minutes.minute[ends - 1]
-    series["minutes"] += (ends - begins).astype(np.int32)
+    series["since"] = minutes.minute[last]
+    series["minutes"] += (last + 1 - begins).astype(np.int32)
     series["censored_minutes"] += times_true(minutes.censored(), begins)
     for side, (name, suffix) in enumerate((("now", "_now"), ("new", ""))):
         if np.isnan(minutes.limits[side]).all():
             continue
         found = minutes.replayed(side, series[f"waiting{suffix}"], since)
-        series[f"waiting{suffix}"] = found.waiting[ends - 1]
+        series[f"waiting{suffix}"] = found.waiting[last]
         micros = np.add.reduceat(found.throttled + found.idle, begins, axis=1)
         for figure, of_figure in zip(_FIGURES, micros, strict=True):
             series[f"throttled_s_{name}{figure}"] += of_figure
