@@ -1,4 +1,4 @@
-"""The model of ``app.domain.throttling`` for millions of minutes: the same numbers, bit for bit.
+"""The model of ``app.domain.throttling`` for millions of minutes.
 
 What waits follows from the minute before, so that minutes are taken in turn: the first of all
 series, then the second, and so on. All else is one operation for a column.
@@ -59,7 +59,7 @@ def replay(
     waiting: Numbers | None = None,
     since: Numbers | None = None,
 ) -> Replayed:
-    """Run the minutes of each series under its limit, as ``throttling.replay`` does one series.
+    """Run the minutes of each series under its limit.
 
     Where nothing waits at first and no rate exceeds the limit, all is 0: only the others are run.
 

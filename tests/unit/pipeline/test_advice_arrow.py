@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis.strategies import DrawFn, composite, integers, lists, sampled_from
 
 from app.domain.plan_impact import ZERO_BIN
-from app.domain.throttling import Rates, Throttle, replay
 from app.pipeline.advice.commits import minute_sums
 from app.pipeline.advice.sizes import back_tests_of, busiest_brokers
 from app.pipeline.advice.use import in_order, uses_on_brokers
 from app.pipeline.tables import BUCKET_HOUR
 from tests.testkit.advice_worlds import bin_of
 from tests.testkit.bucket_worlds import arrow_schema
+from tests.testkit.naive_throttling import Rates, Throttle, replay
 
 RATIO = 1.01
 WEIGHTS = [8, 4, 2, 1]

