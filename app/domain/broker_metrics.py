@@ -88,9 +88,6 @@ _EXPORTED: Final[Mapping[str, tuple[str, str]]] = dict(_exported_names())
 Source: the examples of the JMX exporter and of Telegraf; Strimzi's ``KafkaMetricWrapper``.
 """
 
-METRIC_NAMES: Final = ("", UP, *_KEYS, *_EXPORTED)
-"""All names that ``quota_metric_of`` understands, in lower case with _ for separators."""
-
 
 @lru_cache(maxsize=4096)
 def quota_metric_of(metric: str, resource: str) -> QuotaMetric | None:
