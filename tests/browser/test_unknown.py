@@ -1,9 +1,10 @@
 """What is not known is said to be so: before the first run of the pipeline, and of old data."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from app.localdev.kafka import LocalKafka
 from app.localdev.postgres import LocalPostgres
@@ -43,6 +44,19 @@ def test_before_any_run_nobody_reads_that_all_is_well(newcomers: Visitors):
     for path in (link({"user": "alice"}), "/ui/health"):
         page.goto(newcomers.site.url + path)
         expect(page.get_by_text("No use is known")).to_contain_text(COMMAND)
+
+
+def test_values_that_are_not_judged_are_not_called_right(visitors: Visitors):
+    def answer(route: Route) -> None:
+        rows = [{}] if "action=insufficient" in route.request.url else []
+        route.fulfill(json={"rows": rows, "next_page_token": None, "data_through": None})
+
+    page = visitors.visit("/ui/usage")
+    page.route("**/analytics/recommendations?*", answer)
+    page.get_by_role("link", name="Advice", exact=True).click()
+    for name in ("Raise", "Lower"):
+        table = page.get_by_role("table", name=name)
+        expect(table).to_have_text(re.compile("None yet: of some values the data do not suffice"))
 
 
 @pytest.mark.parametrize("path", ["/ui/usage", link({"user": "alice"}), "/ui/health"])

@@ -21,6 +21,7 @@ _LISTS: Final[Mapping[str, tuple[str, Sequence[tuple[str, str]], str]]] = {
 }
 """By the advice: where it is listed, which of that, and the job that finds it."""
 
+_SIZED: Final = ("raise", "lower")
 _COLUMNS: Final = ("advice", "entity", "key", "now", "advised", "why")
 
 
@@ -48,7 +49,9 @@ def run_advice(context: Context) -> int:
         context.print(document_lines(_document(found)))
         return DONE
     cells = [_cells(name, row) for name, rows in found.items() for row in rows or ()]
-    if not cells and None not in found.values():
+    if any(found.get(name) == [] for name in _SIZED) and _unjudged(context):
+        context.tell_always("Of some values the data do not suffice for advice yet.")
+    elif not cells and None not in found.values():
         context.tell_always("Nothing found: no advice.")
     lines = [
         line
@@ -69,6 +72,11 @@ def _rows(context: Context, name: str) -> list[Row] | None:
             raise
         context.tell_always(f"What to {name} is not known: `quota-pipeline {job} … --pg` finds it.")
         return None
+
+
+def _unjudged(context: Context) -> bool:
+    path, action = _LISTS["raise"][0], [("action", "insufficient")]
+    return bool(rows_of(context, path, action, "rows of advice"))
 
 
 def _entity_of(row: Row) -> dict[str, str | None]:

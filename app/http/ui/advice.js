@@ -19,13 +19,15 @@ export function AdviceScreen({ me }) {
   const draft = useDraft();
   const raise = useAdvice("/analytics/recommendations", { action: "raise" });
   const lower = useAdvice("/analytics/recommendations", { action: "lower" });
+  const unjudged = useAdvice("/analytics/recommendations", { action: "insufficient" });
   const remove = useAdvice("/analytics/stale", {});
+  const none = (text) => (unjudged.data?.rows.length ? "None yet: of some values the data do not suffice." : text);
   return html`
     <${Heading} title="Advice"><a class="button" href="/ui/plan">Plan</a><//>
     <p class="muted">What was used beside what is stored. Nothing changes here: put what convinces you into a plan, and look at it there.</p>
     <${Draft} quotas=${draft} me=${me} />
-    <${Section} name="Raise" of=${raise} job="rightsize" empty="No value is too low." columns=${VALUES} cells=${resized} draft=${draft} />
-    <${Section} name="Lower" of=${lower} job="rightsize" empty="No value is higher than its use asks for." columns=${VALUES} cells=${resized} draft=${draft} />
+    <${Section} name="Raise" of=${raise} job="rightsize" empty=${none("No value is too low.")} columns=${VALUES} cells=${resized} draft=${draft} />
+    <${Section} name="Lower" of=${lower} job="rightsize" empty=${none("No value is higher than its use asks for.")} columns=${VALUES} cells=${resized} draft=${draft} />
     <${Section} name="Remove" of=${remove} job="stale" empty="Every value has an effect." columns=${STALE} cells=${removed} draft=${draft} />`;
 }
 

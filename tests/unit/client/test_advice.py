@@ -114,5 +114,9 @@ def test_advice_that_no_run_has_published_is_missing(run: Run, options: str):
         ]
 
 
-def test_no_advice_means_that_every_list_is_empty(run: Run):
-    assert run("advice", page(), page(), page()).err == "Nothing found: no advice.\n"
+def test_no_advice_means_that_every_list_is_empty_and_every_value_is_judged(run: Run):
+    found = run("advice", page(), page(), page(), page())
+    assert found.err == "Nothing found: no advice.\n"
+    unknown = {**RAISE, "action": "insufficient", "value": None, "factor": None, "body": None}
+    found = run("advice", page(), page(), page(STALE), page(unknown))
+    assert found.err == "Of some values the data do not suffice for advice yet.\n"
