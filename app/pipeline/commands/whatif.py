@@ -263,20 +263,22 @@ def _lines(entities: pa.Table, found: Mapping[str, int]) -> Iterator[str]:
     worst = _worst(entities, ("throttled_s_new",)).slice(0, _LISTED).to_pylist()
     yield ""
     yield (
-        f"Throttled under the new quotas: {found['throttled_new']} buckets on brokers, "
+        f"Buckets on brokers throttled under the new quotas: {found['throttled_new']}, "
         f"now {found['throttled_now']}"
     )
     header = ("throttled", "low to high", "now", "delay", "bucket", "broker", "limit", "now limit")
     yield from columns(header, [_cells(row) for row in worst])
+    if found["at_risk"]:
+        yield f"At risk (!): {found['at_risk']}. Producers give up sooner (--delivery-timeout)."
     if found["censored"]:
         yield (
-            f"{found['censored']} were throttled, or at their limit: their clients may have wanted "
-            "more, so their figures are lower bounds. Raise in steps, and measure again."
+            f"Throttled before, or at their limit: {found['censored']}. Their clients may have "
+            "wanted more, so these figures are lower bounds. Raise in steps, and measure again."
         )
     if found["indeterminate"]:
         yield (
-            f"{found['indeterminate']} are indeterminate: their metrics are sums of clients that "
-            "would be split."
+            "Indeterminate, since their metrics are sums of clients that would be split: "
+            f"{found['indeterminate']}."
         )
 
 

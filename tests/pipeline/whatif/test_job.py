@@ -294,7 +294,7 @@ def test_recommendations_are_taken_instead_of_a_file(
         ("alice", ""): 60.0,
         ("gina", ""): 75.0,
     }
-    assert "Throttled under the new quotas: 2 buckets on brokers, now 1" in done.stdout
+    assert "Buckets on brokers throttled under the new quotas: 2, now 1" in done.stdout
     pictures = tmp_path / "pictures"
     drawn = spark_command("plot", "--input", tmp_path / "out", "--out", pictures)
     assert drawn.returncode == 0, drawn.stderr
