@@ -124,9 +124,16 @@ _DROP_OLD: Final = sql.SQL(
 
 @contextmanager
 def record_if_published(job: Job) -> Iterator[None]:
-    """Record a run that publishes, and no other."""
-    publishes = job.name in SERVED and job.options.pg is not None and not job.options.dry_run
-    with record_run(job) if publishes else nullcontext():
+    """Record a run that publishes, and no other; a dry one looks for the address.
+
+    Raises:
+        UsageError: ``--pg`` names no database.
+        InfrastructureError: Postgres cannot be reached.
+    """
+    publishes = job.name in SERVED and job.options.pg is not None
+    if publishes:
+        database_of(job)
+    with record_run(job) if publishes and not job.options.dry_run else nullcontext():
         yield
 
 

@@ -114,8 +114,10 @@ def record_run(job: Job) -> Iterator[None]:
         return
     options = {name: value for name, value in vars(job.options).items() if name not in _UNRECORDED}
     recorded = {name.replace("_", "-"): value for name, value in options.items() if value}
-    values = [job.fingerprint(), job.name, json.dumps(recorded, default=str), job.options.cluster]
     with connect(database_of(job)) as connection:
+        # It starts Spark, which takes longer than to find that nobody listens there.
+        run_id, text = job.fingerprint(), json.dumps(recorded, default=str)
+        values = [run_id, job.name, text, job.options.cluster]
         with connection.transaction():
             connection.execute(_DIED, {"lock": LOCK})
             (job.record,) = connection.execute(_OWN, values).fetchone() or (0,)

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.lake import Lake
+from app.pipeline.main import main
 from app.pipeline.publishing import DETAILS_FOR_DAYS, publish, publish_advice, publish_results
 from app.pipeline.run_records import URL_VARIABLE, database_of, record_run
 from app.pipeline.tables import (
@@ -315,6 +316,17 @@ def test_what_is_published_is_read_while_no_other_run_publishes(database: str):
     publish_results(job_of("run"), {UTILIZATION_DAILY: rows()}, replaced, REACH)
     assert free == [False]
     assert counts(database, [UTILIZATION_DAILY]) == [1]
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_an_address_that_is_wrong_is_found_before_spark_is_started(
+    options: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folders = ("--input", f"{tmp_path}", "--out", f"{tmp_path}")
+    assert main(["utilization", *folders, "--pg", "postgresql://u:secret@h/d", *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--pg takes a file that holds the address" in line
+    assert "secret" not in line
 
 
 def test_without_pg_nothing_is_published(spark: SparkSession):
