@@ -3,7 +3,6 @@
 Clusters have no object in common but those of ``Shared``, so none waits for what another one does.
 """
 
-import logging
 import os
 import secrets
 import socket
@@ -66,8 +65,6 @@ from app.service.runtime.clock import AdaptiveDeadline
 from app.service.runtime.readiness import Readiness, without_addresses
 from app.service.runtime.tasks import CLUSTER, AlterationTasks, Cache
 from app.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,11 +97,6 @@ def broken_expiry(
         yield Violation("/expires_at", "out-of-range", detail)
 
 
-def returns(before: Values, ops: Iterable[Op]) -> dict[str, float | None]:
-    """Return what each key of the operations had, null where it was not set."""
-    return {op.key: before.get(op.key) for op in ops}
-
-
 def broken_returns(
     alterations: Sequence[ClientQuotaAlteration], stored: Quotas
 ) -> Iterator[Violation]:

@@ -43,7 +43,6 @@ from app.domain.quota_keys import (
 )
 
 _IP: Final = EntityType.IP.value
-_USER: Final = EntityType.USER.value
 
 
 Problem = tuple[str, str, str | None]  # code, detail, Kafka's error
