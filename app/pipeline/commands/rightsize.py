@@ -6,9 +6,9 @@ the advice about their clusters. Nothing is applied: each row has the body that 
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,53 +52,49 @@ def days_option(parser: argparse.ArgumentParser, default: int) -> None:
 def add_sizing_options(parser: argparse.ArgumentParser) -> None:
     """Add the rules of a right size."""
     group = parser.add_argument_group("right sizes")
-    group.add_argument(
+    for name, settings, text in _OF_RULES:
+        group.add_argument(name, help=text, **settings)
+    parser.set_defaults(**{name: getattr(_RULES, name) for name in _OPTIONS})
+
+
+_OPTIONS: Final = ("percentile", "margin", "floor", "step_max", "tolerate", "skew_aware")
+_OF_RULES: Final[Sequence[tuple[str, Mapping[str, Any], str]]] = (
+    (
         "--percentile",
-        type=partial(whole_number, least=50, most=100),
-        default=_RULES.percentile,
-        metavar="N",
-        help=f"of the minutes that a value is to hold for; default {_RULES.percentile}",
-    )
-    group.add_argument(
+        {"type": partial(whole_number, least=50, most=100), "metavar": "N"},
+        f"of the minutes that a value is to hold for; default {_RULES.percentile}",
+    ),
+    (
         "--margin",
-        type=number_option(0, 100),
-        default=_RULES.margin,
-        metavar="SHARE",
-        help=f"what is added to their rate; default {_RULES.margin}",
-    )
-    group.add_argument(
+        {"type": number_option(0, 100), "metavar": "SHARE"},
+        f"what is added to their rate; default {_RULES.margin}",
+    ),
+    (
         "--half-life",
-        dest="halving_days",
-        type=number_option(0.1, MOST_DAYS),
-        metavar="DAYS",
-        help="after so many days a minute counts half; default: all count the same",
-    )
-    group.add_argument(
+        {"dest": "halving_days", "type": number_option(0.1, MOST_DAYS), "metavar": "DAYS"},
+        "after so many days a minute counts half; default: all count the same",
+    ),
+    (
         "--floor",
-        type=number_option(0, 1e18),
-        default=_RULES.floor,
-        metavar="RATE",
-        help="no value is lower, in the key's unit; default: the key's least",
-    )
-    group.add_argument(
+        {"type": number_option(0, 1e18), "metavar": "RATE"},
+        "no value is lower, in the key's unit; default: the key's least",
+    ),
+    (
         "--step-max",
-        type=number_option(1, 1e18),
-        default=_RULES.step_max,
-        metavar="TIMES",
-        help=f"how many times a value is raised or lowered at once; default {_RULES.step_max:g}",
-    )
-    group.add_argument(
+        {"type": number_option(1, 1e18), "metavar": "TIMES"},
+        f"how many times a value is raised or lowered at once; default {_RULES.step_max:g}",
+    ),
+    (
         "--tolerate",
-        type=partial(whole_number, least=0),
-        metavar="MINUTES",
-        help="throttled minutes that are no reason to raise; default: as many as --percentile "
-        "leaves out",
-    )
-    group.add_argument(
+        {"type": partial(whole_number, least=0), "metavar": "MINUTES"},
+        "throttled minutes that are no reason to raise; default: what --percentile leaves out",
+    ),
+    (
         "--skew-aware",
-        action="store_true",
-        help="let the busiest broker hold the median broker's share, too, since leaders move",
-    )
+        {"action": "store_true"},
+        "let the busiest broker hold the median broker's share, too, since leaders move",
+    ),
+)
 
 
 def run(job: Job) -> None:
@@ -125,7 +121,6 @@ def write_sizes(job: Job, evidence: Evidence) -> None:
 
 
 _LISTED: Final = 10
-_OPTIONS: Final = ("percentile", "margin", "floor", "step_max", "tolerate", "skew_aware")
 
 
 def summary_of(advice: pa.Table) -> Iterator[str]:
