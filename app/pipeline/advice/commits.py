@@ -153,31 +153,29 @@ def _percentiles(
     """
     time = hours_of_epoch(minutes) * _MINUTES + minutes["minute"].to_numpy()
     times, at = np.unique(time, return_inverse=True)
-    brokers = list(factors)
-    broker = np.searchsorted(brokers, minutes["broker_id"].to_numpy())
-    totals, is_there = {}, np.zeros((len(brokers), len(times)), bool)
+    broker = np.searchsorted([*factors], minutes["broker_id"].to_numpy())
+    totals, is_there = {}, np.zeros((len(factors), len(times)), bool)
     is_there[broker, at] = True
     for key in _KEYS:
         rows = np.flatnonzero(pc.equal(minutes["key"], key))
         whole = np.zeros(is_there.shape, np.int64)
         np.add.at(whole, (broker[rows], at[rows]), minutes["total"].to_numpy()[rows])
         totals[key] = whole / _SCALE
-    copies = [factors[each] - 1 for each in brokers]
-    replicated = np.zeros(len(times))
+    produced = zip(factors.values(), totals[_PRODUCE], strict=True)
+    copied = [(factor - 1) * each for factor, each in produced]
     # In the order of brokers: sums of binary fractions depend on it.
-    for number, factor in enumerate(copies):
-        replicated = replicated + factor * totals[_PRODUCE][number]
-    for number, factor in enumerate(copies):
+    to_each = sum(copied, np.zeros(len(times))) / len(factors)
+    for number, name in enumerate(factors):
         there = is_there[number]
         directions = {
-            "in": totals[_PRODUCE][number] + replicated / len(brokers),
-            "out": totals[_FETCH][number] + factor * totals[_PRODUCE][number],
+            "in": totals[_PRODUCE][number] + to_each,
+            "out": totals[_FETCH][number] + copied[number],
             "request": totals[_REQUEST][number],
         }
         rank = -(-_PERCENT * int(there.sum()) // 100) - 1
         if rank >= 0:
             for direction, values in directions.items():
-                yield (brokers[number], direction), float(np.sort(values[there])[rank])
+                yield (name, direction), float(np.sort(values[there])[rank])
 
 
 def minute_sums(hours: pa.Table) -> pa.Table:
