@@ -132,7 +132,7 @@ def _in_arrow(session: SparkSession, folder: Path, limits: pa.Table) -> Answer:
     def read(hour: Partition) -> pa.Table:
         return columns_of([lake], Columns(RATE_MINUTE, RATES), [hour])
 
-    found, _ = throttled_buckets(read, lake.partitions(RATE_MINUTE), pa.table(members))
+    found = throttled_buckets(read, lake.partitions(RATE_MINUTE), pa.table(members))
     figures = ("throttled_s_new_low", "throttled_s_new", "throttled_s_new_high")
     return (len(found), *(pc.sum(found[name]).as_py() for name in figures))
 

@@ -123,10 +123,15 @@ def _write(job: Job, lakes: Sequence[Lake], hours: Sequence[Partition]) -> Seque
     versions = (now, proposal.versions(now, own["cluster_id"]))
     touched = find_touched(series, versions, (proposal.before, proposal.proposed()))
 
-    def read(hour: Partition) -> pa.Table:
-        return columns_of(lakes, Columns(RATE_MINUTE, RATES), [hour])
+    rows_in: list[int] = []
 
-    summed, job.counts["rows_in"] = throttled_buckets(read, hours, touched.members)
+    def read(hour: Partition) -> pa.Table:
+        rates = columns_of(lakes, Columns(RATE_MINUTE, RATES), [hour])
+        rows_in.append(len(rates))
+        return rates
+
+    summed = throttled_buckets(read, hours, touched.members)
+    job.counts["rows_in"] = sum(rows_in)
     entities = _entities(summed, touched.buckets, job.options.delivery_timeout)
     found = _count(entities)
     worst = _worst(entities, ("throttled_s_new_high", "throttled_s_now"))

@@ -36,18 +36,14 @@ _SIDES: Final = ("now", "new")
 _FIGURES: Final = ("_low", "", "_high")
 
 
-def throttled_buckets(
-    read: Read, hours: Sequence[Partition], members: pa.Table
-) -> tuple[pa.Table, int]:
+def throttled_buckets(read: Read, hours: Sequence[Partition], members: pa.Table) -> pa.Table:
     """Sum up how long each bucket is throttled on each broker, under two limits.
 
     Args:
         read: Reads an hour, several at once.
         hours: In their order.
-        members: ``series_id, bucket_id, in_now, in_new`` (boolean: under which of the limits the
-            series spends from the bucket), ``limit_now``, ``limit_new`` (double, above 0; null or
-            NaN for none; of a bucket they are those of its members that spend from it) and
-            ``has_tokens`` (boolean: ``controller_mutation_rate``).
+        members: As of ``buckets.Touched``; the limits of a bucket are those of its members that
+            spend from it, and null is no limit, as NaN.
 
     Returns:
         A row for each bucket and broker: ``bucket_id, broker_id``; ``minutes`` that were measured;
@@ -55,22 +51,10 @@ def throttled_buckets(
         ``censored_minutes``, in which the broker throttled or the rate was at ``limit_now``;
         ``highest``, the most that waited under the new limit, in units of the key; ``refused``
         mutations; ``throttled_s_now`` (middle figure), ``throttled_s_new_low``,
-        ``throttled_s_new`` (middle) and ``throttled_s_new_high`` in seconds. And how many minutes
-        of series were read.
+        ``throttled_s_new`` (middle) and ``throttled_s_new_high`` in seconds.
     """
-    look_up, rows = Members(members).minutes_of, 0
-
-    def read_minutes(hour: Partition) -> tuple[int, BucketMinutes]:
-        rates = read(hour)
-        return len(rates), look_up(rates)
-
-    def minutes() -> Iterator[BucketMinutes]:
-        nonlocal rows
-        for number, found in _ahead(read_minutes, hours):
-            rows += number
-            yield found
-
-    return sum_up(minutes()), rows
+    look_up = Members(members).minutes_of
+    return sum_up(_ahead(lambda hour: look_up(read(hour)), hours))
 
 
 def throttled_minutes(read: Read, hours: Sequence[Partition], members: pa.Table) -> pa.Table:
