@@ -18,9 +18,8 @@ from app.domain.broker_metrics import THROTTLE, UP
 from app.localdev.kafka import LocalKafka
 from app.localdev.processes import HOST, free_ports
 from app.localdev.traffic import TrafficClient, prepare_traffic, run_traffic
-from app.pipeline.ingest.inputs import server_inputs
 from app.pipeline.ingest.points import Rules
-from app.pipeline.ingest.prometheus import Server
+from app.pipeline.ingest.prometheus import Server, server_inputs
 from app.pipeline.ingest.read import read_points
 from tests.pipeline.ingest.points import good, rows_of
 from tests.testkit.patience import wait_until

@@ -36,9 +36,6 @@ from app.pipeline.tables import Table
 _MOST_WAIT_S: Final = 10.0
 _FILE_EVERY_S: Final = 60.0
 
-Endpoints = Mapping[int, str]
-"""The address of each broker's metrics."""
-
 COLLECTED: Final = Table(
     "collected",
     """cluster_id string, ts timestamp, broker_id int, metric string, resource string, user string,
@@ -220,7 +217,7 @@ def run(job: Job) -> None:
         raise InfrastructureError(message)
 
 
-async def _until_stopped(job: Job, files: CollectedFiles, endpoints: Endpoints) -> None:
+async def _until_stopped(job: Job, files: CollectedFiles, endpoints: Mapping[int, str]) -> None:
     loop = asyncio.get_running_loop()
     collecting = asyncio.ensure_future(_collect(job, files, endpoints))
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -233,7 +230,7 @@ async def _until_stopped(job: Job, files: CollectedFiles, endpoints: Endpoints) 
         _write(job, files)
 
 
-async def _collect(job: Job, files: CollectedFiles, endpoints: Endpoints) -> None:
+async def _collect(job: Job, files: CollectedFiles, endpoints: Mapping[int, str]) -> None:
     """Ask every endpoint at once; one that does not answer in time holds up nobody."""
     interval_s = job.options.interval
     states: dict[int, str] = {}
@@ -263,8 +260,8 @@ def _write(job: Job, files: CollectedFiles) -> None:
     job.say(f"{rows} rows of {scrapes} scrapes, {up} of them up")
 
 
-def _endpoints(texts: Sequence[str]) -> Endpoints:
-    """Read BROKER_ID=URL; a URL without a path means ``/metrics``."""
+def _endpoints(texts: Sequence[str]) -> Mapping[int, str]:
+    """Return brokers' addresses by BROKER_ID=URL; a URL without a path means ``/metrics``."""
     endpoints: dict[int, str] = {}
     for text in texts:
         broker, _, url = text.partition("=")

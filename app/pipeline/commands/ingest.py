@@ -8,9 +8,12 @@ import argparse
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, date, datetime, timedelta
-from typing import Final, NamedTuple
+from functools import partial
+from itertools import product
+from typing import Final
 
 import yaml
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
@@ -22,6 +25,8 @@ from app.pipeline.ingest.checks import (
     without_files,
     without_quota_metrics,
 )
+from app.pipeline.ingest.files_at_hand import read_share, shares_of
+from app.pipeline.ingest.hours import DETAILS, REPORTS, SURPLUS, sum_up
 from app.pipeline.ingest.inputs import (
     FORMATS,
     KAFKA,
@@ -31,22 +36,20 @@ from app.pipeline.ingest.inputs import (
     file_inputs,
     of_newest_hour,
     of_period,
-    server_inputs,
-    topic_inputs,
 )
-from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file
+from app.pipeline.ingest.kafka_topic import offsets_of_file, settings_of_file, topic_inputs
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.minutes import Provenance
-from app.pipeline.ingest.points import UNNAMED, Rules
-from app.pipeline.ingest.prometheus import add_prometheus_options, server_of
-from app.pipeline.ingest.read import read_points, without_broken_files
-from app.pipeline.ingest.tasks import SURPLUS, Outcome, quarantine, run_tasks
+from app.pipeline.ingest.minutes import HOUR_US
+from app.pipeline.ingest.points import UNNAMED, UNREADABLE, Rules
+from app.pipeline.ingest.prometheus import add_prometheus_options, server_inputs, server_of
+from app.pipeline.ingest.read import in_tasks, read_points, without_broken_files
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.options import read_file
-from app.pipeline.partitions import Partition, days_of, in_order, without
+from app.pipeline.partitions import Partition, days_of, in_order, is_within, without
 from app.pipeline.results import Scope, explain
 from app.pipeline.tables import DQ_RESULT, QUARANTINE, RATE_MINUTE, SERIES
+from app.pipeline.task_tables import TaskTables
 
 
 def rules_of(job: Job) -> Rules:
@@ -62,7 +65,7 @@ def rules_of(job: Job) -> Rules:
         message = f"--format {fault}: it is one of {', '.join(FORMATS)}."
         raise UsageError(message)
     metric_map = load_map(options.map)
-    if FORMATS[kind].labelled:
+    if FORMATS[kind].series is not None:
         metric_map.require_labels(kind)
     if not options.input:
         message = (
@@ -178,8 +181,7 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
     now = datetime.now(UTC)
     inputs = inputs_of(job, rules, of_newest_hour(now))
     until = int(now.timestamp() * 1_000_000)
-    files = [file for group in inputs.groups for file in group.files]
-    stated = [item.newest for file in files for item in file.row_groups]
+    stated = [item.newest for item in inputs.row_groups]
     past = [time for time in stated if time is not None and time <= until]
     if past and len(past) == len(stated):
         return _EPOCH + timedelta(microseconds=max(past))
@@ -193,61 +195,69 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
     return None if time is None else _EPOCH + timedelta(microseconds=time)
 
 
-class Ingested(NamedTuple):
-    """The hours that an ingest replaced, in order, and how many points they have."""
-
-    hours: Sequence[Partition]
-    rows: int
-
-
-def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> Ingested:
-    """Write the tables, count into the report, and return what was replaced.
+def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> tuple[list[Partition], int]:
+    """Write the tables, and return the hours that were replaced, and how many points they have.
 
     Raises:
         UsageError: ``--cluster`` names one cluster, and the input holds several; or two series
             have the same hash.
-        InfrastructureError: Spark or a broker fails.
+        InfrastructureError: Spark or a broker fails, or rows were lost or doubled.
     """
     job.counts |= {"format": inputs.kind, "inputs": len(inputs.names)}
-    if inputs.ranges:
+    if inputs.kind == KAFKA:
         # `--offsets` takes them.
         job.counts["offsets"] = inputs.read
+    rows_out = job.counts.setdefault("rows_out", {})
     with ExitStack() as opened:
-        outcome = _run(job, rules, inputs, out, opened)
-        if inputs.unreadable and outcome.counted.rows_in == len(inputs.unreadable):
-            number, why = min(inputs.unreadable.items())
-            message = f"No file of the input can be read. {inputs.names[number]}: {why}"
-            raise InfrastructureError(message)
-        ingested = _write_minutes(job, inputs, outcome, out)
-        hours = ingested.hours or [_partition(job.options.cluster or UNNAMED, 0)]
-        _write_quarantine(job, inputs, outcome, out, hours)
-        counted = outcome.counted
+        opened.enter_context(job.tasks_for(inputs.rows))
+        made = without_broken_files(
+            job.session, inputs, lambda: _run_tasks(job, rules, inputs, out, opened)
+        )
+        explain(job, RATE_MINUTE, made.found)
+        counted = Tally.of(made.reports, len(inputs.unreadable))
+        points = sum(counted.hours.values())
+        opened.enter_context(job.tasks_for(points))
+        _require_all(job, rules, inputs, counted)
+        replaced = _hours_to_replace(job, inputs, counted, out)
+        for table in (SERIES, RATE_MINUTE):
+            rows_out[table.name] = made.put(table, replaced)
+        surplus = made.rows(SURPLUS)
+        hours = replaced or [_partition(job.options.cluster or UNNAMED, 0)]
+        rows_out[QUARANTINE.name] = _write_quarantine(surplus, inputs, counted, out, hours)
         for sentence in (
             without_files(inputs),
             without_quota_metrics(counted),
-            without_brokers(counted, outcome.made.rows(SURPLUS), inputs),
+            without_brokers(counted, surplus, inputs),
         ):
             if sentence:
                 job.say(sentence)
-        _write_checks(job, counted, out, hours[0])
-    return ingested
+    rows_out[DQ_RESULT.name] = _write_checks(job, counted, out, hours[0])
+    return replaced, points
 
 
-def _run(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitStack) -> Outcome:
-    """Run the tasks, and see that what they counted can be published.
+def _run_tasks(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitStack) -> TaskTables:
+    """Judge and sum up all points, in one reading."""
+    made = TaskTables(out, (SERIES, RATE_MINUTE), REPORTS, opened, DETAILS)
+    same = {"grain": rules.map.grain, "source": inputs.kind, "ingest_run_id": job.run_id}
+    sum_all = partial(sum_up, sources=inputs.sources, same=same, packing=made.packing)
+    shares = shares_of(job.session, inputs, rules)
+    if shares is None:
+        points = read_points(job.session, inputs, rules)
+        by_hour = points.repartition(sf.expr(f"ts div {HOUR_US}"))
+        found = by_hour.mapInArrow(sum_all, made.ddl)
+    else:
+        read = partial(read_share, rules=rules, ignores_broken=inputs.ignores_broken)
+        found = in_tasks(job.session, shares, lambda share: sum_all(read(share)), made.ddl)
+    made.run(found)
+    return made
 
-    Raises:
-        UsageError: ``--cluster`` names one cluster, and the input holds several.
-        InfrastructureError: Rows were lost or doubled.
-    """
-    opened.enter_context(job.tasks_for(inputs.rows))
-    provenance = Provenance(rules.map.grain, inputs.kind, job.run_id)
-    outcome = without_broken_files(
-        job.session, inputs, lambda: run_tasks(inputs, rules, provenance, out, opened)
-    )
-    explain(job, RATE_MINUTE, outcome.made.found)
-    counted = outcome.counted
-    opened.enter_context(job.tasks_for(sum(counted.hours.values())))
+
+def _require_all(job: Job, rules: Rules, inputs: Inputs, counted: Tally) -> None:
+    """See that what was counted can be published."""
+    if inputs.unreadable and counted.rows_in == len(inputs.unreadable):
+        number, why = min(inputs.unreadable.items())
+        message = f"No file of the input can be read. {inputs.names[number]}: {why}"
+        raise InfrastructureError(message)
     if job.options.cluster and len(counted.named) > 1:
         message = (
             f"--cluster {job.options.cluster}: the input holds the clusters "
@@ -266,18 +276,28 @@ def _run(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitStack) -
             "again; where it stays so, the files change while they are read."
         )
         raise InfrastructureError(message)
-    return outcome
 
 
-def _write_minutes(job: Job, inputs: Inputs, outcome: Outcome, out: Lake) -> Ingested:
-    counted = outcome.counted
-    found = [_partition(*hour) for hour in sorted(counted.hours)]
-    cut = _cut_hours(job, inputs, out, found)
-    hours = in_order(without([*found, *without(_period(job, counted), found)], cut))
-    rows_out = job.counts.setdefault("rows_out", {})
-    for table in (SERIES, RATE_MINUTE):
-        rows_out[table.name] = outcome.made.put(table, hours)
-    return Ingested(hours, sum(counted.hours.values()))
+def _hours_to_replace(job: Job, inputs: Inputs, counted: Tally, out: Lake) -> list[Partition]:
+    """Return the hours that have rates, and all of ``--from`` and ``--to``, where both are given.
+
+    Left out are those whose rows retention has begun to remove from a topic.
+    """
+    hours = set(counted.hours)
+    scope = Scope.of(job)
+    if scope.since and scope.until:
+        first, end = ((time - _EPOCH) // timedelta(hours=1) for time in (scope.since, scope.until))
+        clusters = counted.clusters | ({job.options.cluster} - {None})
+        hours |= set(product(clusters, range(first, end)))
+    found = [_partition(*hour) for hour in hours]
+    of_days = [hour for hour in found if inputs.cut_day and hour["dt"] <= f"{inputs.cut_day}"]
+    cut = out.partitions(RATE_MINUTE, of_days) if of_days else []
+    for day in days_of(cut):
+        job.say(
+            f"{day['dt']} of {day['cluster_id']} stays as it was: retention has removed messages "
+            "of it from the topic."
+        )
+    return in_order(without(found, cut))
 
 
 def _partition(cluster: str, hour_of_epoch: int) -> Partition:
@@ -286,48 +306,40 @@ def _partition(cluster: str, hour_of_epoch: int) -> Partition:
     return {"cluster_id": cluster, "dt": f"{day}", "hour": f"{hour}"}
 
 
-def _cut_hours(job: Job, inputs: Inputs, out: Lake, hours: Sequence[Partition]) -> list[Partition]:
-    """Return the hours that are not replaced: those whose rows retention has begun to remove."""
-    of_days = [hour for hour in hours if inputs.cut_day and hour["dt"] <= f"{inputs.cut_day}"]
-    if not of_days:
-        return []
-    cut = out.partitions(RATE_MINUTE, of_days)
-    for day in days_of(cut):
-        job.say(
-            f"{day['dt']} of {day['cluster_id']} stays as it was: retention has removed messages "
-            "of it from the topic."
-        )
-    return cut
-
-
 def _write_quarantine(
-    job: Job, inputs: Inputs, outcome: Outcome, out: Lake, hours: Sequence[Partition]
-) -> None:
+    surplus: DataFrame, inputs: Inputs, counted: Tally, out: Lake, hours: Sequence[Partition]
+) -> int:
     """Replace what is refused in these hours; the first of them has what is of no hour."""
-    counted, rows_out = outcome.counted, job.counts["rows_out"]
     if not counted.quarantined:
         out.empty(QUARANTINE, hours)
-        rows_out[QUARANTINE.name] = 0
-        return
-    rows = (
-        quarantine(outcome.made.rows(SURPLUS), dict(enumerate(inputs.names)), hours)
-        .coalesce(1)
-        .persist()
-    )
+        return 0
+    names = list(enumerate(inputs.names))
+    sources = out.session.createDataFrame(names, "file int, source string")
+    files = [(None, None, file, 0, why, UNREADABLE) for file, why in inputs.unreadable.items()]
+    own = surplus.union(out.session.createDataFrame(files, DETAILS[SURPLUS]))
+    own = own.selectExpr("*", f"cast(ts div {HOUR_US} as int) as number")
+    own = own.selectExpr("*", "date_from_unix_date(number div 24) as dt", "number % 24 as hour")
+    is_own = sf.coalesce(is_within(hours, QUARANTINE.partitions), sf.lit(False))
+    own = own.withColumn("is_own", is_own)
+    for name, kind in (("cluster_id", "string"), ("dt", "date"), ("hour", "int")):
+        first = sf.lit(hours[0][name]).cast(kind)
+        own = own.withColumn(name, sf.when(sf.col("is_own"), sf.col(name)).otherwise(first))
+    named = own.join(sf.broadcast(sources), "file")
+    same = named.groupBy(*QUARANTINE.partitions, "source", "line", "raw", "reason")
+    rows = same.agg(sf.count(sf.lit(1)).alias("n")).coalesce(1).persist()
     try:
         counted.stored = rows.agg(sf.sum("n")).collect()[0][0] or 0
-        rows_out[QUARANTINE.name] = out.write(rows, QUARANTINE, hours)
+        return out.write(rows, QUARANTINE, hours)
     finally:
         rows.unpersist()
 
 
-def _write_checks(job: Job, counted: Tally, out: Lake, home: Partition) -> None:
+def _write_checks(job: Job, counted: Tally, out: Lake, hour: Partition) -> int:
     now = datetime.now(UTC).replace(tzinfo=None)
-    judgement = list(checks(counted, counted.stored, now, job.options.cluster))
-    where = {"cluster_id": home["cluster_id"], "dt": date.fromisoformat(home["dt"])}
-    found = [{**where, "hour": int(home["hour"]), **item._asdict()} for item in judgement]
+    judgement = list(checks(counted, now, job.options.cluster))
+    where = {**hour, "dt": date.fromisoformat(hour["dt"]), "hour": int(hour["hour"])}
+    found = [{**where, **item._asdict()} for item in judgement]
     rows = out.session.createDataFrame(found, schema_of(DQ_RESULT)).coalesce(1)
-    job.counts["rows_out"][DQ_RESULT.name] = out.write(rows, DQ_RESULT, [home])
     job.quarantined = counted.quarantined
     failed = [item.check for item in judgement if not item.passed]
     # No number is wrong for want of a name.
@@ -341,13 +353,4 @@ def _write_checks(job: Job, counted: Tally, out: Lake, home: Partition) -> None:
         "clusters": sorted(counted.clusters),
         "dq_failed": failed,
     }
-
-
-def _period(job: Job, counted: Tally) -> list[Partition]:
-    """Return the hours of ``--from`` and ``--to``, where both are given, of each cluster."""
-    scope = Scope.of(job)
-    if not (scope.since and scope.until):
-        return []
-    first, end = ((time - _EPOCH) // timedelta(hours=1) for time in (scope.since, scope.until))
-    clusters = counted.clusters | ({job.options.cluster} - {None})
-    return [_partition(name, hour) for name in sorted(clusters) for hour in range(first, end)]
+    return out.write(rows, DQ_RESULT, [hour])

@@ -115,12 +115,18 @@ def run(job: Job) -> None:
             return
         quotas.require(QUOTA_VERSION)
         with _step(job, "ingest") as step:
-            ingested = ingest.ingest(step, rules, inputs, out)
-        with job.tasks_for(ingested.rows):
-            days = _from_series(job, quotas, out, ingested)
-    publish(job, ingested.hours, days)
+            hours, points = ingest.ingest(step, rules, inputs, out)
+        with job.tasks_for(points):
+            with _step(job, "resolve") as step:
+                versions = read_versions(quotas, job.options.cluster)
+                resolve.write_limits(step, [out], hours, versions, out)
+            with _step(job, "utilization") as step:
+                utilization.write_utilization(step, [out], hours, out)
+            with _step(job, "incidents") as step:
+                days = incidents.write_incidents(step, [out], out, days_of(hours))
+    publish(job, hours, days)
     with job.spark():
-        _advise(job, files, quotas, out, ingested.hours)
+        _advise(job, files, quotas, out, hours)
     draw_if_asked(job, [out])
     summarize(job, [out], days)
 
@@ -198,20 +204,6 @@ def _choose_hours(job: Job, rules: Rules, out: Lake) -> bool:
         # A server does not say where its points begin.
         options.since = options.until - _HOUR
     return options.since is None or options.since < options.until
-
-
-def _from_series(
-    job: Job, quotas: Lake, out: Lake, ingested: ingest.Ingested
-) -> Sequence[Partition]:
-    """Do all steps after ingest with its hours, and return the days of its incidents."""
-    hours = ingested.hours
-    with _step(job, "resolve") as step:
-        versions = read_versions(quotas, job.options.cluster)
-        resolve.write_limits(step, [out], hours, versions, out)
-    with _step(job, "utilization") as step:
-        utilization.write_utilization(step, [out], hours, out)
-    with _step(job, "incidents") as step:
-        return incidents.write_incidents(step, [out], out, days_of(hours))
 
 
 @contextmanager

@@ -1,18 +1,20 @@
 """The checks of an ingest: what was counted, and what to do where nothing of it counts."""
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, Self
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from app.domain.broker_metrics import NO_QUOTA_METRICS
 from app.domain.metric_labels import INSTANCE, labels_by_field
 from app.pipeline.ingest.hours import DUPLICATE
 from app.pipeline.ingest.inputs import Inputs
+from app.pipeline.ingest.minutes import ATTRIBUTES
 from app.pipeline.ingest.points import (
     MISSING_BROKER,
     UNDECODABLE,
@@ -95,13 +97,18 @@ class Tally:
         return self.fine + self.quarantined - self.refused.get(DUPLICATE, 0)
 
     @classmethod
-    def of(cls, reported: Iterable[Mapping[str, Any]]) -> Self:
-        """Sum up what brokers reported: as ``sum_hours`` returns it."""
+    def of(cls, reports: Mapping[str, pa.Table], unreadable: int) -> Self:
+        """Sum up ``REPORTS``, and files that cannot be read: each is a row."""
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
+        if unreadable:
+            counts["refused"][UNREADABLE] = unreadable
+        for kind, name, n in zip(*reports["counted"].to_pydict().values(), strict=True):
+            counts[kind][name] += n
         hours: Counter[tuple[str, int]] = Counter()
-        of_broker: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-        for row in reported:
-            of_broker.setdefault((row["cluster_id"], row["broker_id"]), []).append(row)
-            if row["with_rate"]:
+        of_broker: dict[tuple[str, int], list[Mapping[str, Any]]] = defaultdict(list)
+        for row in reports["reported"].to_pylist():
+            of_broker[row["cluster_id"], row["broker_id"]].append(row)
+            if row["has_rates"]:
                 hours[row["cluster_id"], row["hour_number"]] += row["rows"]
         brokers = [
             Broker(
@@ -112,8 +119,16 @@ class Tally:
             )
             for name, found in sorted(of_broker.items())
         ]
-        fine = sum(row["rows"] for found in of_broker.values() for row in found)
-        return cls(fine, brokers=brokers, hours=hours)
+        return cls(
+            fine=sum(row["rows"] for found in of_broker.values() for row in found),
+            refused=dict(sorted(counts["refused"].items())),
+            left_out=counts["left_out"].total(),
+            brokers=brokers,
+            hours=hours,
+            named=sorted(counts["cluster"]),
+            used={name: n for name in ATTRIBUTES if (n := counts["used"][name])},
+            failed=counts["failed"][""],
+        )
 
 
 def _time(micros: int) -> datetime:
@@ -121,12 +136,10 @@ def _time(micros: int) -> datetime:
     return datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001
 
 
-def checks(
-    counted: Tally, stored: int, now: datetime, cluster: str | None = None
-) -> Iterator[Check]:
+def checks(counted: Tally, now: datetime, cluster: str | None = None) -> Iterator[Check]:
     """Judge what was counted."""
-    lost, used = counted.quarantined - stored, sum(counted.used.values())
-    detail = f"{counted.rows_in} rows in, {used} used, {stored} quarantined"
+    lost, used = counted.quarantined - counted.stored, sum(counted.used.values())
+    detail = f"{counted.rows_in} rows in, {used} used, {counted.stored} quarantined"
     yield Check("rows_in_equal_rows_out", float(lost), 0.0, lost == 0, detail)
     unnamed = cluster is None and UNNAMED in counted.clusters
     detail = f"cluster_id is {UNNAMED}: name it with --cluster" if unnamed else ""
@@ -183,10 +196,9 @@ def without_brokers(counted: Tally, surplus: DataFrame, inputs: Inputs) -> str |
     """Return which label may name the brokers where no point does; null elsewhere."""
     if counted.fine or MISSING_BROKER not in counted.refused:
         return None
-    columns = [group.headers.columns.values() for group in inputs.groups]
     # JSON has no headers.
     found: Mapping[str, list[str]] = {
-        header: [] for headers in columns for header in headers if header
+        header: [] for headers, _ in inputs.groups for header in headers.read
     } or _labels(surplus)
     instances = labels_by_field(found).get(INSTANCE, [])
     if instances:

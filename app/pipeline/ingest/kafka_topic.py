@@ -4,16 +4,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.ingest.inputs import KAFKA, Inputs
 from app.pipeline.options import read_file
 
 SCHEME: Final = "kafka://"
@@ -116,66 +115,58 @@ def offsets_of(topic: str, settings: Settings) -> tuple[list[OffsetRange], date 
         consumer.close()
 
 
+def topic_inputs(
+    uris: Iterable[str], settings: Settings, offsets: Sequence[OffsetRange] | None = None
+) -> Inputs:
+    """Ask for the offsets of topics, unless they are those of an earlier run.
+
+    Raises:
+        UsageError: A URI is wrong, or there is no such topic.
+        InfrastructureError: The brokers do not answer.
+    """
+    inputs = Inputs(KAFKA, read_item=partial(read_range, settings=settings))
+    for number, uri in enumerate(dict.fromkeys(uris)):
+        servers, topic = topic_of(uri)
+        spans, cut_day = [item for item in offsets or () if item.topic == topic], None
+        if offsets is None:
+            spans, cut_day = offsets_of(topic, {**settings, "bootstrap.servers": servers})
+        inputs.cut_day = max(filter(None, (inputs.cut_day, cut_day)), default=None)
+        for span in spans:
+            inputs.items += [(servers, each) for each in cut(span)]
+            inputs.names.append(f"{SCHEME}{servers}/{topic}/{span.partition}")
+            inputs.sources.append(number)
+            inputs.read.append(span.as_json())
+    inputs.keys = inputs.names
+    return inputs
+
+
 def cut(span: OffsetRange) -> Iterator[OffsetRange]:
     """Yield ranges that tasks can read side by side."""
     for first in range(span.first, span.end, _RANGE):
         yield OffsetRange(span.topic, span.partition, first, min(first + _RANGE, span.end))
 
 
-def read_topics(
-    session: SparkSession,
-    ranges: Iterable[tuple[str, OffsetRange]],
-    settings: Settings,
-) -> DataFrame:
-    """Return the messages of ranges: source, line (the offset) and text.
-
-    Options belong to Spark's plans, so the settings, which hold passwords, are in the class.
+def read_range(item: tuple[str, OffsetRange], settings: Settings) -> Iterator[pa.RecordBatch]:
+    """Read messages from servers: source, line (the offset) and text.
 
     Raises:
-        InfrastructureError: While it is read: the brokers stop to answer.
+        InfrastructureError: The brokers stop to answer.
     """
-    partitions = [InputPartition((servers, item)) for servers, span in ranges for item in cut(span)]
-
-    class KafkaTopics(DataSource):
-        def schema(self) -> str:
-            return "source string, line bigint, text string"
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            del schema
-            return _TopicReader(partitions, settings)
-
-    session.dataSource.register(KafkaTopics)
-    return session.read.format(KafkaTopics.name()).load()
-
-
-class _TopicReader(DataSourceReader):
-    def __init__(self, partitions: Sequence[InputPartition], settings: Settings) -> None:
-        self._partitions, self._settings = partitions, settings
-
-    def partitions(self) -> Sequence[InputPartition]:
-        # Of none Spark makes one of its own, which is not the same in all of its releases.
-        return self._partitions or [InputPartition(None)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if partition.value is None:
-            return
-        servers, span = partition.value
-        settings = {**self._settings, "bootstrap.servers": servers}
-        consumer = _consumer(settings)
-        source = f"{SCHEME}{servers}/{span.topic}/{span.partition}"
-        try:
-            consumer.assign([TopicPartition(span.topic, span.partition, span.first)])
-            messages = _messages(consumer, span, settings)
-            while found := [(each.offset(), each.value()) for each in islice(messages, _BATCH)]:
-                offsets, values = zip(*found, strict=True)
-                # What is no UTF-8 stays as it is.
-                texts = pa.array(values, pa.binary()).view(pa.string())
-                sources = pa.array([source] * len(found))
-                yield pa.record_batch(
-                    [sources, pa.array(offsets), texts], ["source", "line", "text"]
-                )
-        finally:
-            consumer.close()
+    servers, span = item
+    settings = {**settings, "bootstrap.servers": servers}
+    consumer = _consumer(settings)
+    source = f"{SCHEME}{servers}/{span.topic}/{span.partition}"
+    try:
+        consumer.assign([TopicPartition(span.topic, span.partition, span.first)])
+        messages = _messages(consumer, span, settings)
+        while found := [(each.offset(), each.value()) for each in islice(messages, _BATCH)]:
+            offsets, values = zip(*found, strict=True)
+            # What is no UTF-8 stays as it is.
+            texts = pa.array(values, pa.binary()).view(pa.string())
+            columns = [pa.array([source] * len(found)), pa.array(offsets), texts]
+            yield pa.record_batch(columns, ["source", "line", "text"])
+    finally:
+        consumer.close()
 
 
 def _messages(consumer: Consumer, span: OffsetRange, settings: Settings) -> Iterator[Message]:

@@ -6,7 +6,7 @@ Prometheus, VictoriaMetrics' export and prometheus-kafka-adapter write such seri
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from app.domain.metric_labels import INSTANCE, METRIC, labels_by_field
 from app.pipeline.ingest.metric_map import LABELS, MetricMap
-from app.pipeline.ingest.points import UNREADABLE, Rows
+from app.pipeline.ingest.points import FIELDS, UNREADABLE, Rows
 from app.pipeline.ingest.texts import (
     Texts,
     decoded,
@@ -32,23 +32,6 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _QUOTE: Final = '"'
 """Spark adds it to NaN and infinity, which are no JSON."""
 
-MESSAGE: Final = "timestamp string, value string, name string, labels string"
-EXPORT: Final = "metric string, values array<string>, timestamps array<string>"
-ANSWER: Final = "data struct<result: array<string>>"
-"""What Spark finds in a line, or in a file: JSON as text, and of a text what it says."""
-
-
-class Labels(NamedTuple):
-    """What names a series, as the input has it; '' where it says nothing."""
-
-    cluster: str = ""
-    broker: str = ""
-    instance: str = ""
-    metric: str = ""
-    resource: str = ""
-    user: str = ""
-    client_id: str = ""
-
 
 class SeriesLabels:
     """Reads the labels of series in JSON, with the names that a map gives them."""
@@ -56,8 +39,15 @@ class SeriesLabels:
     def __init__(self, names: MetricMap) -> None:
         self._mapped = {LABELS[column]: label for column, label in names.columns.items()}
         self._instances = names.instances
-        self._cached = lru_cache(maxsize=2**18)(self._read)
-        self._fields = lru_cache(maxsize=2**10)(self._fields_of)
+
+    # Each task has caches of its own.
+    @cached_property
+    def _cached(self) -> Callable[[str, str], Mapping[str, str] | None]:
+        return lru_cache(maxsize=2**18)(self._read)
+
+    @cached_property
+    def _fields(self) -> Callable[[tuple[str, ...]], Mapping[str, Sequence[str]]]:
+        return lru_cache(maxsize=2**10)(self._fields_of)
 
     def columns(self, series: Texts, metrics: Texts) -> tuple[Mapping[str, pa.Array], Numbers]:
         """Return the columns of labels, and which rows have labels that can be read.
@@ -67,15 +57,15 @@ class SeriesLabels:
         codes, both = pairs_of_texts(series, metrics)
         found = [self._cached(text or "", metric or "") for text, metric in both]
         indices = pa.array(codes.astype(np.int32))
-        rows = [labels or Labels() for labels in found]
-        texts = {name: _texts([getattr(row, name) for row in rows]) for name in Labels._fields}
+        rows = [labels or {} for labels in found]
         columns = {
-            name: pa.DictionaryArray.from_arrays(indices, values) for name, values in texts.items()
+            name: pa.DictionaryArray.from_arrays(indices, _texts(row.get(name, "") for row in rows))
+            for name in FIELDS
         }
         is_read: Numbers = np.array([labels is not None for labels in found], bool)[codes]
         return columns, is_read
 
-    def _read(self, series: str, metric: str) -> Labels | None:
+    def _read(self, series: str, metric: str) -> Mapping[str, str] | None:
         """Return the labels; null where they are no object, or a value is no text."""
         labels = _parsed(series)
         if not isinstance(labels, dict):
@@ -97,7 +87,7 @@ class SeriesLabels:
             found[INSTANCE] = instance
         if metric and METRIC not in self._mapped:
             found[METRIC] = metric
-        return Labels(**found)
+        return found
 
     def _fields_of(self, labels: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
         fields = {**labels_by_field(labels), METRIC: ["__name__"]}
@@ -105,7 +95,7 @@ class SeriesLabels:
 
 
 def messages(lines: pa.Table, labels: SeriesLabels) -> Rows:
-    """Return the points of messages of prometheus-kafka-adapter: lines with ``MESSAGE``."""
+    """Return the points of messages of prometheus-kafka-adapter: lines of ``MESSAGES``."""
     columns, is_read = labels.columns(Texts.of(lines["labels"]), Texts.of(lines["name"]))
     ts = Texts.of(lines["timestamp"]).read(time_of, pa.int64())
     value = numbers_of(pc.utf8_trim(lines["value"], _QUOTE))
@@ -116,7 +106,7 @@ def messages(lines: pa.Table, labels: SeriesLabels) -> Rows:
 
 
 def export(lines: pa.Table, labels: SeriesLabels) -> Rows:
-    """Return the points of series of VictoriaMetrics: lines with ``EXPORT``, in milliseconds."""
+    """Return the points of series of VictoriaMetrics: lines of ``EXPORT``, in milliseconds."""
     times, values = (whole(lines[name]) for name in ("timestamps", "values"))
     number = pc.list_value_length(values).fill_null(-1).to_numpy()
     is_paired = number == pc.list_value_length(times).fill_null(-2).to_numpy()
@@ -162,6 +152,23 @@ def answers(lines: pa.Table, labels: SeriesLabels) -> Rows:
     is_answer = pc.greater(rows["line"], 0)
     problem = pc.if_else(is_answer, pa.scalar(None, pa.string()), UNREADABLE)
     return rows.append_column("problem", problem), texts
+
+
+class Series(NamedTuple):
+    """How series are found in JSON.
+
+    Attributes:
+        ddl: What Spark finds in a line, or in a file: JSON as text, and of a text what it says.
+        find: Makes points of it, by ``SeriesLabels``.
+    """
+
+    ddl: str
+    find: Callable[..., Rows]
+
+
+MESSAGES: Final = Series("timestamp string, value string, name string, labels string", messages)
+EXPORT: Final = Series("metric string, values array<string>, timestamps array<string>", export)
+ANSWERS: Final = Series("data struct<result: array<string>>", answers)
 
 
 def _series(

@@ -1,6 +1,6 @@
-"""What ``--map`` says, and which column of a tidy file is what."""
+"""What ``--map`` says."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Self
 
@@ -8,12 +8,9 @@ from app.domain.metric_labels import (
     BROKER,
     CLIENT_ID,
     CLUSTER,
-    INSTANCE,
     METRIC,
     RESOURCE,
     USER,
-    labels_by_field,
-    plain_name,
 )
 from app.pipeline.errors import UsageError
 
@@ -109,51 +106,3 @@ class MetricMap:
             '`none` must list the texts that stand for no name, such as "" or unknown.': are_texts,
         }
         return next((sentence for sentence, is_so in claims.items() if not is_so), None)
-
-
-Columns = Mapping[str, str | None]
-"""Time, value or label of a point to the header of its column; null where there is none."""
-
-
-def columns_of(headers: Sequence[str], metric_map: MetricMap, where: str) -> Columns:
-    """Find the columns of a file.
-
-    Raises:
-        UsageError: A column is missing.
-    """
-    mapped, fields = metric_map.columns, labels_by_field(headers)
-    found = {
-        name: mapped[name] if name in mapped else _header_of(name, headers, fields)
-        for name in (*COLUMNS, OPTIONAL)
-    }
-    found["instance"] = None
-    if "broker_id" not in mapped and (metric_map.instances or found["broker_id"] is None):
-        found["instance"] = next(iter(fields.get(INSTANCE, ())), None)
-    optional = {OPTIONAL, *mapped}
-    if found["broker_id"] or found["instance"]:
-        optional.add("broker_id")
-    if found["metric"] or found["resource"]:
-        optional |= {"metric", "resource"}
-    missing = [name for name in COLUMNS if found[name] is None and name not in optional]
-    missing += [
-        f"{name} (mapped to {header!r})"
-        for name, header in found.items()
-        if header is not None and header not in headers
-    ]
-    if missing:
-        message = (
-            f"{where} has no column {', '.join(missing)}. Name the right headers in the file of "
-            "--map, below `columns`; null where there is none."
-        )
-        raise UsageError(message, content=f"Its headers are {', '.join(headers)}.")
-    return found
-
-
-def _header_of(
-    name: str, headers: Sequence[str], fields: Mapping[str, Sequence[str]]
-) -> str | None:
-    if name in headers:
-        return name
-    if name in LABELS:
-        return next(iter(fields.get(LABELS[name], ())), None)
-    return next((header for header in headers if plain_name(header) == name), None)

@@ -1,6 +1,6 @@
 """Points of metrics, judged one by one: what each is of, or why it cannot be used."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -18,7 +18,9 @@ from app.domain.broker_metrics import (
     quota_metric_of,
     user_of_tag,
 )
+from app.domain.metric_labels import BROKER, CLIENT_ID, CLUSTER, INSTANCE, METRIC, RESOURCE, USER
 from app.pipeline.ingest.metric_map import MetricMap
+from app.pipeline.ingest.minutes import HOUR_US
 from app.pipeline.ingest.texts import END_US, FIRST_US, Texts, number_of, pairs_of_texts
 from app.pipeline.usage.measures import Numbers
 
@@ -39,7 +41,7 @@ Rows = tuple[pa.Table, Callable[[Numbers, Numbers], Sequence[str]]]
 
 The columns are file (the number of the input), line (where the point stands in it, null where
 nobody counts), ts (microseconds of the epoch, null where no time can be read), value (null where no
-number can be read), some of ``LABELS``, of any type, and maybe problem, which is ``UNREADABLE`` or
+number can be read), some of ``FIELDS``, of any type, and maybe problem, which is ``UNREADABLE`` or
 null. Where the second array is true, a text may be that of the labels alone,
 which many points share.
 """
@@ -54,12 +56,11 @@ reason of its quarantine, has ``text`` instead of names."""
 LARGEST: Final = 9e12
 """From here on 10^-6 units of a value do not fit 64 bits."""
 
-LABELS: Final = ("cluster", "broker", "instance", "metric", "resource", "user", "client_id")
+FIELDS: Final = (CLUSTER, BROKER, INSTANCE, METRIC, RESOURCE, USER, CLIENT_ID)
 """The columns that name a series."""
 
-_HOUR_US: Final = 3_600_000_000
-_LONGEST_TEXT: Final = 4096
-_MAY_BE_NONE: Final = ("user", "client_id", "resource", "cluster")
+LONGEST_TEXT: Final = 4096
+_MAY_BE_NONE: Final = (USER, CLIENT_ID, RESOURCE, CLUSTER)
 _OF_SERIES: Final = (UNKNOWN_METRIC, MISSING_BROKER, UNDECODABLE)
 
 
@@ -89,7 +90,7 @@ class Rules:
         """Tell whether some times of an hour are not left out."""
         begin = int(hour.timestamp()) * 1_000_000
         return (self.until_us is None or begin < self.until_us) and (
-            self.since_us is None or begin + _HOUR_US > self.since_us
+            self.since_us is None or begin + HOUR_US > self.since_us
         )
 
 
@@ -99,7 +100,7 @@ def judge(points: Rows, rules: Rules) -> pa.Table:
     The result has the columns of ``POINTS_DDL``, in its order; texts but the last as dictionaries.
     """
     rows, texts_of = points
-    labels = {name: _label(rows, name, rules.map) for name in LABELS}
+    labels = {name: _label(rows, name, rules.map) for name in FIELDS}
     key, attribute = _metrics(labels["metric"], labels["resource"])
     is_up = attribute.equals(UP)
     names = {
@@ -135,14 +136,14 @@ def judge(points: Rows, rules: Rules) -> pa.Table:
     }
     problem = _first(claims)
     is_bad = ~problem.is_none()
-    own = labels["cluster"].map(lambda name: name or UNNAMED)
-    own = Texts(own.codes, [UNNAMED if name is None else name for name in own.values]).distinct()
+    cluster = labels["cluster"]
+    own = Texts(cluster.codes, [name or UNNAMED for name in cluster.values]).distinct()
     if rules.cluster is not None:
         own = Texts.same(rules.cluster, len(rows))
     columns = {
         "file": rows["file"],
         "line": rows["line"],
-        "cluster": labels["cluster"].array(is_bad),
+        "cluster": cluster.array(is_bad),
         "cluster_id": own.array(),
         "ts": pa.array(ts, mask=None if has_ts.all() else ~has_ts),
         "broker_id": pa.array(broker, mask=is_bad),
@@ -156,15 +157,25 @@ def judge(points: Rows, rules: Rules) -> pa.Table:
     return pa.table(columns)
 
 
-def without_dictionaries(points: pa.Table) -> pa.Table:
-    """Return points as Spark takes them."""
-    kinds = [
-        pa.field(
-            each.name, each.type.value_type if pa.types.is_dictionary(each.type) else each.type
-        )
-        for each in points.schema
-    ]
-    return points.cast(pa.schema(kinds))
+def judge_batches(
+    batches: Iterable[pa.RecordBatch],
+    *,
+    find: Callable[[pa.Table], Rows],
+    rules: Rules,
+    numbers: Mapping[str, int],
+    schema: pa.Schema,
+) -> Iterator[pa.RecordBatch]:
+    """Judge batches of source and line and more, of which ``find`` makes rows.
+
+    Args:
+        numbers: Those of the sources.
+        schema: Of ``POINTS_DDL``.
+    """
+    for batch in batches:
+        read = pa.Table.from_batches([batch])
+        files = Texts.of(read[0]).look_up(lambda source: numbers[f"{source}"], np.int32)
+        found = find(read.set_column(0, "file", pa.array(files)))
+        yield from judge(found, rules).cast(schema).to_batches()
 
 
 def _label(rows: pa.Table, name: str, names: MetricMap) -> Texts:
@@ -232,5 +243,5 @@ def _texts(problem: Texts, texts_of: Callable[[Numbers, Numbers], Sequence[str]]
     texts = np.full(len(problem.codes), None)
     if len(at):
         of_series = problem.look_up(lambda reason: reason in _OF_SERIES, bool)[at]
-        texts[at] = [text[:_LONGEST_TEXT] for text in texts_of(at, of_series)]
+        texts[at] = [text[:LONGEST_TEXT] for text in texts_of(at, of_series)]
     return pa.array(texts, pa.string())

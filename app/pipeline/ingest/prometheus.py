@@ -8,8 +8,9 @@ import json
 import re
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, Final
@@ -17,12 +18,11 @@ from urllib.parse import urlsplit
 
 import httpx
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from app.domain.broker_metrics import UP, is_quota_metric
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.ingest.inputs import PROMETHEUS, Inputs
+from app.pipeline.ingest.points import Rules
 from app.pipeline.options import read_file
 
 MOST_POINTS: Final = 11_000
@@ -143,6 +143,24 @@ def _secret(option: str, file: str) -> str:
     return secret
 
 
+def server_inputs(servers: Iterable[Server], rules: Rules, step_ms: int) -> Inputs:
+    """Ask servers which quota metrics they have; each metric and hour is an input.
+
+    Raises:
+        UsageError: The period lacks a beginning or an end, or a credential is no good.
+        InfrastructureError: A server does not answer.
+    """
+    inputs = Inputs(PROMETHEUS, read_item=read_answer)
+    for number, server in enumerate(dict.fromkeys(servers)):
+        for query in queries_of(server, rules.since_us, rules.until_us, step_ms):
+            inputs.items.append((server, query))
+            inputs.names.append(f"{server.url} {query.name}")
+            inputs.sources.append(number)
+            inputs.read.append([server.url, *asdict(query).values()])
+    inputs.keys = inputs.names
+    return inputs
+
+
 def queries_of(
     server: Server, since_us: int | None, until_us: int | None, step_ms: int
 ) -> list[RangeQuery]:
@@ -198,57 +216,30 @@ def _any_of(names: Sequence[str]) -> str:
     return _quoted("|".join(map(re.escape, names)))
 
 
-def read_prometheus(
-    session: SparkSession, queries: Sequence[tuple[Server, RangeQuery]]
-) -> DataFrame:
-    """Return the answers to queries: source, and text.
-
-    Options belong to Spark's plans, so the servers, which have credentials, are in the class.
+def read_answer(item: tuple[Server, RangeQuery]) -> Iterator[pa.RecordBatch]:
+    """Read the answer to a query: source, line (null) and text.
 
     Raises:
-        InfrastructureError: While it is read: a server stops to answer, or refuses a query.
+        InfrastructureError: A server stops to answer, or refuses a query.
     """
-    servers = {server.url: server for server, _ in queries}
-    partitions = [InputPartition((server.url, query)) for server, query in queries]
-
-    class PrometheusServers(DataSource):
-        def schema(self) -> str:
-            return "source string, text string"
-
-        def reader(self, schema: StructType) -> DataSourceReader:
-            del schema
-            return _RangeReader(partitions, servers)
-
-    session.dataSource.register(PrometheusServers)
-    return session.read.format(PrometheusServers.name()).load()
-
-
-class _RangeReader(DataSourceReader):
-    def __init__(self, partitions: Sequence[InputPartition], servers: Mapping[str, Server]) -> None:
-        self._partitions, self._servers = partitions, servers
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return self._partitions
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        url, query = partition.value
-        server = self._servers[url]
-        asked = {
-            "query": query.expression,
-            "start": f"{query.start_ms / 1_000}",
-            "end": f"{query.end_ms / 1_000}",
-            "step": f"{query.step_ms / 1_000}",
-            # Thanos leaves out what a store does not answer, unless it is forbidden to.
-            "partial_response": "false",
-        }
-        with _client(server) as client:
-            answer = _ask(client, server, "query_range", asked)
-        # A cluster of VictoriaMetrics says so.
-        if answer.get("isPartial"):
-            message = f"{server.url} answers {query.name} incompletely: a node of it is missing."
-            raise InfrastructureError(message)
-        source, text = (pa.array([each]) for each in (f"{url} {query.name}", json.dumps(answer)))
-        yield pa.record_batch([source, text], ["source", "text"])
+    server, query = item
+    asked = {
+        "query": query.expression,
+        "start": f"{query.start_ms / 1_000}",
+        "end": f"{query.end_ms / 1_000}",
+        "step": f"{query.step_ms / 1_000}",
+        # Thanos leaves out what a store does not answer, unless it is forbidden to.
+        "partial_response": "false",
+    }
+    with _client(server) as client:
+        answer = _ask(client, server, "query_range", asked)
+    # A cluster of VictoriaMetrics says so.
+    if answer.get("isPartial"):
+        message = f"{server.url} answers {query.name} incompletely: a node of it is missing."
+        raise InfrastructureError(message)
+    source, text = f"{server.url} {query.name}", json.dumps(answer)
+    columns = [[source], pa.nulls(1, pa.int64()), [text]]
+    yield pa.record_batch(columns, ["source", "line", "text"])
 
 
 def _client(server: Server) -> httpx.Client:
@@ -278,14 +269,11 @@ def _ask(client: httpx.Client, server: Server, path: str, query: Mapping[str, st
 
 
 def _data_of(response: httpx.Response, server: Server) -> Any:
-    try:
+    with suppress(ValueError, RecursionError, TypeError, KeyError):
         document = response.json()
-        has_data = document["status"] == "success" and "data" in document
-    except (ValueError, RecursionError, TypeError, KeyError):
-        has_data = False
-    if not has_data:
-        raise _no_answer(server)
-    return document
+        if document["status"] == "success" and "data" in document:
+            return document
+    raise _no_answer(server)
 
 
 def _pause_of(response: httpx.Response) -> float | None:

@@ -1,11 +1,12 @@
 """The readers of all formats: DataFrames of points that are judged."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,72 +14,81 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import TimestampType
 
 from app.pipeline.errors import PipelineError
-from app.pipeline.ingest import labels
-from app.pipeline.ingest.inputs import FORMATS, KAFKA, PROMETHEUS, FileGroup, Inputs, delimiter_of
-from app.pipeline.ingest.judging import judge_columns, judge_lines
-from app.pipeline.ingest.kafka_topic import read_topics
-from app.pipeline.ingest.points import POINTS_DDL, UNREADABLE, Rules
-from app.pipeline.ingest.prometheus import read_prometheus
+from app.pipeline.ingest.columns import Headers, records, tidy_rows
+from app.pipeline.ingest.inputs import Inputs
+from app.pipeline.ingest.labels import ANSWERS, MESSAGES, Series, SeriesLabels
+from app.pipeline.ingest.points import LONGEST_TEXT, POINTS_DDL, Rows, Rules, judge_batches
 from app.pipeline.ingest.texts import END_US, FIRST_US
+from app.pipeline.lake import arrow_schema
 from app.pipeline.spark import spark_failures
 
 _BROKEN: Final = re.compile("FAILED_READ_FILE|InfrastructureError: .* cannot be read: ")
 """What Spark says of a file, and a task that reads one itself."""
 
+LINES: Final = "source string, line bigint, text string"
 _NO_ANSWER: Final = "no answer of query_range: no JSON, or data.result lacks series"
-_LONGEST_TEXT: Final = 4096
-_LATIN: Final = "ISO-8859-1"
-_CSV: Final = {"escape": '"', "emptyValue": "", "nullValue": "", "columnNameOfCorruptRecord": "bad"}
-_CELL: Final = r'(?:"(?:[^"]++|"")*+"|[^"{0}][^{0}]*+|)'
 
 Done = TypeVar("Done")
-
-
-class _Series(NamedTuple):
-    """What Spark finds in JSON, and what makes rows of it."""
-
-    ddl: str
-    find: Callable[..., Any]
-
-
-_MESSAGES: Final = _Series(labels.MESSAGE, labels.messages)
-_ANSWERS: Final = _Series(labels.ANSWER, labels.answers)
-_SERIES: Final[Mapping[str, _Series]] = {
-    "adapter-json": _MESSAGES,
-    KAFKA: _MESSAGES,
-    "vm-jsonl": _Series(labels.EXPORT, labels.export),
-    "prom-json": _ANSWERS,
-    PROMETHEUS: _ANSWERS,
-}
+Item = TypeVar("Item")
 
 
 def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFrame:
     """Return the points of the inputs, judged: the columns of ``POINTS_DDL``."""
-    kind = inputs.kind
-    numbers = {file.key: file.number for group in inputs.groups for file in group.files}
-    numbers |= {name: number for number, name in enumerate(inputs.names)}
-    frames = []
-    for group in inputs.groups:
-        if kind in _SERIES:
-            lines = _lines(session, inputs, group).where(r"text rlike '\\S'")
-            frames.append(_judged_series(lines, _SERIES[kind], rules, numbers))
-            continue
-        columns = (
-            _columns_of_parquet(session, inputs, group, rules)
-            if FORMATS[kind].parquet
-            else _columns_of_csv(_lines(session, inputs, group), group)
-        )
-        task = partial(judge_columns, headers=group.headers, rules=rules, numbers=numbers)
-        frames.append(columns.mapInArrow(task, POINTS_DDL))
-    if inputs.ranges:
-        topics = read_topics(session, inputs.ranges, inputs.settings)
-        frames.append(_judged_series(topics, _SERIES[kind], rules, numbers))
-    if inputs.queries:
-        answers = read_prometheus(session, inputs.queries)
-        frames.append(_judged_series(answers, _SERIES[kind], rules, numbers))
-    if inputs.unreadable or not frames:
-        frames.append(unreadable_points(session, inputs))
+    numbers = {key: number for number, key in enumerate(inputs.keys)}
+    judge = partial(judge_batches, rules=rules, numbers=numbers, schema=arrow_schema(POINTS_DDL))
+    frames = [
+        found.mapInArrow(partial(judge, find=find), POINTS_DDL)
+        for found, find in _readings(session, inputs, rules)
+    ]
+    if not frames:
+        return session.createDataFrame([], POINTS_DDL)
     return reduce(DataFrame.unionByName, frames)
+
+
+def _readings(
+    session: SparkSession, inputs: Inputs, rules: Rules
+) -> Iterator[tuple[DataFrame, Callable[[pa.Table], Rows]]]:
+    """Yield what Spark reads, source and line and more, and what makes points of it."""
+    series, texts = inputs.format.series, []
+    for headers, files in inputs.groups:
+        paths = [inputs.paths[number] for number in files]
+        if inputs.format.parquet:
+            read = _columns_of_parquet(session, inputs, paths, headers, rules)
+            yield read, partial(tidy_rows, headers=headers)
+        elif series is None:
+            lines = _lines(session, inputs, paths).where(sf.col("text") != headers.line)
+            yield lines, partial(records, headers=headers)
+        else:
+            texts.append(_lines(session, inputs, paths))
+    if inputs.items:
+        texts.append(in_tasks(session, inputs.items, inputs.read_item, LINES))
+    if series is not None:
+        find = partial(series.find, labels=SeriesLabels(rules.map))
+        yield from ((_series_of(each, series), find) for each in texts)
+
+
+def in_tasks(
+    session: SparkSession,
+    items: Sequence[Item],
+    act: Callable[[Item], Iterable[pa.RecordBatch]],
+    ddl: str,
+) -> DataFrame:
+    """Return what a function makes of each item, in a task of its own.
+
+    Items and function are in no plan and no setting of Spark: they may have passwords.
+    """
+    numbers = session.range(0, len(items), 1, max(len(items), 1))
+    return numbers.mapInArrow(partial(_act, items=items, act=act), ddl)
+
+
+def _act(
+    batches: Iterable[pa.RecordBatch],
+    items: Sequence[Item],
+    act: Callable[[Item], Iterable[pa.RecordBatch]],
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from act(items[number])
 
 
 def without_broken_files(session: SparkSession, inputs: Inputs, act: Callable[[], Done]) -> Done:
@@ -87,7 +97,7 @@ def without_broken_files(session: SparkSession, inputs: Inputs, act: Callable[[]
     The files are then among the unreadable ones, with the reasons. Nobody knows how many rows they
     had. ``act`` must have no other effect until all are read.
     """
-    with _small_batches(session, inputs.kind):
+    with _small_batches(session, inputs):
         try:
             return act()
         except (PySparkException, Py4JJavaError) as error:
@@ -100,14 +110,15 @@ def without_broken_files(session: SparkSession, inputs: Inputs, act: Callable[[]
 
 
 @contextmanager
-def _small_batches(session: SparkSession, kind: str) -> Iterator[None]:
+def _small_batches(session: SparkSession, inputs: Inputs) -> Iterator[None]:
     """Hand series to Python by a few megabytes for the block: each may have thousands of points.
 
     Spark weighs a batch of Arrow for each row then, which costs more than all else with small rows.
     """
-    name, series = "spark.sql.execution.arrow.maxBytesPerBatch", _SERIES.get(kind, _MESSAGES)
+    name = "spark.sql.execution.arrow.maxBytesPerBatch"
     before = session.conf.get(name)
-    session.conf.set(name, f"{before if series is _MESSAGES else 2**24}")
+    if inputs.format.series not in {None, MESSAGES}:
+        session.conf.set(name, f"{2**24}")
     try:
         yield
     finally:
@@ -117,97 +128,53 @@ def _small_batches(session: SparkSession, kind: str) -> Iterator[None]:
 def _broken_files(session: SparkSession, inputs: Inputs) -> dict[int, str]:
     """Read each file by itself; return why some cannot be read, by number."""
     broken = {}
-    for file in (file for group in inputs.groups for file in group.files):
-        reader = session.read.parquet if FORMATS[inputs.kind].parquet else session.read.text
+    for number in (number for _, files in inputs.groups for number in files):
+        reader = session.read.parquet if inputs.format.parquet else session.read.text
         try:
             with spark_failures():
-                reader(file.path).write.format("noop").mode("overwrite").save()
+                reader(inputs.paths[number]).write.format("noop").mode("overwrite").save()
         except PipelineError as error:
-            broken[file.number] = str(error)
+            broken[number] = str(error)
     return broken
 
 
-def _lines(session: SparkSession, inputs: Inputs, group: FileGroup) -> DataFrame:
-    """Return lines, or whole files where a document is one: source, line (null) and text."""
+def _lines(session: SparkSession, inputs: Inputs, paths: list[str]) -> DataFrame:
+    """Return lines, or whole files where a document is one, but blank ones: ``LINES``."""
     reader = session.read.option("ignoreCorruptFiles", str(inputs.ignores_broken).lower())
-    paths = [file.path for file in group.files]
-    read = reader.text(paths, wholetext=inputs.kind == "prom-json")
-    return read.selectExpr("_metadata.file_path source", "bigint(null) line", "value text")
+    read = reader.text(paths, wholetext=inputs.format.series is ANSWERS)
+    lines = read.selectExpr("_metadata.file_path source", "bigint(null) line", "value text")
+    return lines.where(r"text rlike '\\S'")
 
 
-def _judged_series(
-    lines: DataFrame, series: _Series, rules: Rules, numbers: Mapping[str, int]
-) -> DataFrame:
-    """Parse and judge lines of JSON. What is no UTF-8 is none, nor is what has more behind it."""
+def _series_of(lines: DataFrame, series: Series) -> DataFrame:
+    """Parse lines of JSON. What is no UTF-8 is none, nor is what has more behind it."""
     document = "if(is_valid_utf8(text), concat('{\"found\":[', text, ']}'), null)"
     strict = "map('allowSingleQuotes', 'false')"
     ddl = f"found array<struct<{series.ddl}>>"
     parsed = f"inline_outer(from_json({document}, '{ddl}', {strict}).found)"
-    if series is _ANSWERS:
-        found = lines.selectExpr("source", parsed).selectExpr("source", "data.result")
-        # Of an empty answer there is no series.
-        found = found.where("result is null or size(result) > 0").selectExpr(
-            "source", "posexplode_outer(result) as (line, text)"
-        )
-        text = f"if(line is null, '{_NO_ANSWER}', text) text"
-        found = found.selectExpr("source", "coalesce(bigint(line) + 1, 0) line", text)
-    else:
-        found = lines.selectExpr("source", "line", f"left(text, {_LONGEST_TEXT}) text", parsed)
-    task = partial(judge_lines, find=series.find, rules=rules, numbers=numbers)
-    return found.mapInArrow(task, POINTS_DDL)
-
-
-def _columns_of_csv(lines: DataFrame, group: FileGroup) -> DataFrame:
-    """Parse lines of CSV; those that are none, or have other cells than the header, have nulls."""
-    header, columns = f"{group.head.alike}", group.head.columns
-    delimiter, headers = delimiter_of(header), group.headers.read
-    ddl = ", ".join(f"c{at} string" for at in range(len(columns)))
-    options = {**_CSV, "sep": delimiter}
-    cell = _CELL.format(delimiter)
-    is_strict = sf.col("text").rlike(f"^{cell}(?:{delimiter}{cell})*+$")
-    # Bytes become characters and bytes again: the parser would replace what is no UTF-8.
-    latin = sf.decode(sf.col("text").cast("binary"), _LATIN)
-    record = sf.when(is_strict, sf.from_csv(latin, f"{ddl}, bad string", options)).alias("record")
-    records = lines.where(r"text rlike '\\S'").where(sf.col("text") != header)
-    cells = {name: sf.encode(f"record.c{columns.index(name)}", _LATIN) for name in headers}
-    is_fine = sf.col("record.bad").isNull()
-    named = [
-        sf.when(is_fine, cells[name].cast("string")).alias(f"source {at}")
-        for at, name in enumerate(headers)
-    ]
-    raw = sf.left("text", sf.lit(_LONGEST_TEXT)).alias("text")
-    return records.select("source", "line", "text", record).select("source", "line", raw, *named)
-
-
-def unreadable_points(session: SparkSession, inputs: Inputs) -> DataFrame:
-    """Return a point for each file that cannot be read, which says why."""
-    rows = [
-        {"file": number, "line": 0, "problem": UNREADABLE, "text": why}
-        for number, why in inputs.unreadable.items()
-    ]
-    return session.createDataFrame(rows, POINTS_DDL)
+    if series is not ANSWERS:
+        return lines.selectExpr("source", "line", f"left(text, {LONGEST_TEXT}) text", parsed)
+    found = lines.selectExpr("source", parsed).selectExpr("source", "data.result")
+    # Of an empty answer there is no series.
+    found = found.where("result is null or size(result) > 0").selectExpr(
+        "source", "posexplode_outer(result) as (line, text)"
+    )
+    text = f"if(line is null, '{_NO_ANSWER}', text) text"
+    return found.selectExpr("source", "coalesce(bigint(line) + 1, 0) line", text)
 
 
 def _columns_of_parquet(
-    session: SparkSession, inputs: Inputs, group: FileGroup, rules: Rules
+    session: SparkSession, inputs: Inputs, paths: list[str], headers: Headers, rules: Rules
 ) -> DataFrame:
-    """Return tidy rows: source, line, text (null) and the headers."""
-    ts = f"{group.headers.columns['ts']}"
+    """Return tidy rows: source, line and the headers."""
     reader = session.read.option("ignoreCorruptFiles", str(inputs.ignores_broken).lower())
-    read = reader.parquet(*(file.path for file in group.files))
-    if rules.has_period and isinstance(read.schema[ts].dataType, TimestampType):
+    read, ts = reader.parquet(*paths), headers.columns.get("ts")
+    if rules.has_period and ts and isinstance(read.schema[ts].dataType, TimestampType):
         read = read.where(_is_of_period(read[f"`{ts}`"], rules))
     # Names of columns may differ in their case alone, or have dots.
-    named = [
-        read[f"`{header}`"].alias(f"source {at}") for at, header in enumerate(group.headers.read)
-    ]
-    origin = {
-        "source": "_metadata.file_path",
-        "line": "_metadata.row_index + 1",
-        "text": "string(null)",
-    }
-    located = [sf.expr(what).alias(name) for name, what in origin.items()]
-    return read.select(*located, *named)
+    named = [read[f"`{header}`"].alias(f"source {at}") for at, header in enumerate(headers.read)]
+    origin = ("_metadata.file_path source", "_metadata.row_index + 1 line")
+    return read.select(*map(sf.expr, origin), *named)
 
 
 def _is_of_period(ts: Column, rules: Rules) -> Column:

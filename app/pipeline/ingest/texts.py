@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Self
 
 import numpy as np
@@ -67,14 +67,13 @@ def _time_of_text(text: str) -> int | None:
         return None
     zoned = time if time.tzinfo else time.replace(tzinfo=UTC)
     past = zoned - _EPOCH
-    return _in_range((past.days * 86_400 + past.seconds) * 1_000_000 + past.microseconds)
+    return _within(past // timedelta.resolution, 1)
 
 
 def _within(number: float, scale: int) -> int | None:
-    return _in_range(round(number * scale)) if math.isfinite(number) else None
-
-
-def _in_range(time: int) -> int | None:
+    if not math.isfinite(number):
+        return None
+    time = round(number * scale)
     return time if FIRST_US <= time < END_US else None
 
 
@@ -146,32 +145,35 @@ class Texts:
         return pa.DictionaryArray.from_arrays(indices, values)
 
 
-def pairs(first: Numbers, others: Numbers, number: int) -> tuple[Numbers, Numbers]:
-    """Return the number of each row's pair, and the pairs as ``first * number + other``, in order.
+def combined(*columns: tuple[Numbers, int]) -> tuple[Numbers, list[Numbers]]:
+    """Return the rank of each row's combination of numbers, and the combinations in order.
 
-    All numbers are from 0 on, others below ``number``.
+    Each column is numbers from 0 on, and how many different ones there may be.
     """
-    both = first * number + others
-    most = int(both.max(initial=0)) + 1
-    if most > _FEW:
-        return ranked(both)
-    is_there = np.zeros(most, bool)
-    is_there[both] = True
-    ranks: Numbers = np.cumsum(is_there) - 1
-    return ranks[both], np.flatnonzero(is_there)
+    (ranks, most), *others = columns
+    found = [np.arange(most)]
+    for numbers, most in others:
+        ranks, different = ranked(ranks * most + numbers)
+        former, new = np.divmod(different, most)
+        found = [*(each[former] for each in found), new]
+    return ranks, found
 
 
 def pairs_of_texts(
     first: Texts, others: Texts
 ) -> tuple[Numbers, list[tuple[str | None, str | None]]]:
     """Return the number of each row's pair of texts, and the pairs."""
-    codes, both = pairs(first.codes, others.codes, len(others.values))
-    numbers = (divmod(pair, len(others.values)) for pair in both.tolist())
+    codes, both = combined(*((each.codes, len(each.values)) for each in (first, others)))
+    numbers = zip(*(each.tolist() for each in both), strict=True)
     return codes, [(first.values[own], others.values[other]) for own, other in numbers]
 
 
 def ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
     """Return the rank of each number among the different ones, and these in order."""
+    if numbers.min(initial=0) >= 0 and numbers.max(initial=0) < _FEW:
+        is_there = np.zeros(numbers.max(initial=0) + 1, bool)
+        is_there[numbers] = True
+        return (np.cumsum(is_there) - 1)[numbers], np.flatnonzero(is_there)
     encoded = pa.array(numbers).dictionary_encode()
     values = encoded.dictionary.to_numpy()
     order = np.argsort(values)
@@ -211,13 +213,7 @@ def decoded(texts: pa.ChunkedArray) -> list[str]:
 def _encoded(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    if isinstance(column, pa.ChunkedArray):
-        if not column.num_chunks:
-            return pa.array([], pa.string()).dictionary_encode()
-        column = column.unify_dictionaries().combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0)
-    return column
+    return whole(column.unify_dictionaries()) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _text(value: Any) -> str | None:

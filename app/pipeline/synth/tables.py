@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from app.pipeline.by_partition import of_all_rows
-from app.pipeline.ingest.series_names import series_id
 from app.pipeline.resolve.look_up import LookUp
 from app.pipeline.resolve.series import RESOLVED_DDL, resolve
 from app.pipeline.resolve.versions import Versions
@@ -270,8 +269,14 @@ def rates_of(observations: DataFrame) -> DataFrame:
     return _in_hours(observations).repartition(*SERIES.partitions)
 
 
+_SERIES_ID: Final = f"""
+    xxhash64(xxhash64(cluster_id, key), xxhash64(user), xxhash64(client_id), xxhash64('{GRAIN}'))
+"""
+"""As ``ingest`` makes it of the same names."""
+
+
 def _in_hours(observations: DataFrame) -> DataFrame:
-    return observations.withColumns({"hour": F.hour("ts"), "series_id": series_id(GRAIN)})
+    return observations.withColumns({"hour": F.hour("ts"), "series_id": F.expr(_SERIES_ID)})
 
 
 def _assign(plan: Plan, numbers: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ from app.pipeline.commands.export import observation_minutes
 from app.pipeline.commands.ingest import ingest, inputs_of, rules_of
 from app.pipeline.ingest.inputs import FORMATS, file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.ingest.points import Rules
+from app.pipeline.ingest.points import UNREADABLE, Rules
 from app.pipeline.ingest.read import read_points, without_broken_files
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
@@ -174,6 +174,8 @@ def read_each(
     rows = without_broken_files(
         session, inputs, lambda: rows_of(read_points(session, inputs, of_files))
     )
+    for number, why in inputs.unreadable.items():
+        rows.append({"file": number, "line": 0, "problem": UNREADABLE, "text": why, "n": 1})
     names = list(map(Path, inputs.names))
     return {
         name: [row for row in rows if names[row["file"]].is_relative_to(file)]

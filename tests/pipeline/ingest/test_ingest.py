@@ -256,7 +256,7 @@ def test_a_clock_that_is_ahead_fails_a_check():
     passed = {}
     for seconds in (120, 121):
         broker = Broker("c", 1, 1, now, now + timedelta(seconds=seconds))
-        by_name = {item.check: item for item in checks(Tally(brokers=[broker]), 0, now)}
+        by_name = {item.check: item for item in checks(Tally(brokers=[broker]), now)}
         passed[seconds] = by_name["seconds_ahead_of_this_clock"].passed
     assert passed == {120: True, 121: False}
 

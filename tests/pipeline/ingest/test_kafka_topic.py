@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -10,22 +11,22 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from app.localdev.kafka import LocalKafka
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest import kafka_topic
-from app.pipeline.ingest.inputs import topic_inputs
 from app.pipeline.ingest.kafka_topic import (
     OffsetRange,
     cut,
     offsets_of,
-    read_topics,
+    read_range,
     settings_of_file,
+    topic_inputs,
     topic_of,
 )
 from app.pipeline.ingest.points import Rules
-from app.pipeline.ingest.read import read_points
+from app.pipeline.ingest.read import LINES, in_tasks, read_points
 from app.pipeline.job import Job
 from app.pipeline.spark import spark_session
 from tests.pipeline.conftest import Command
@@ -74,9 +75,10 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_ranges(
     produce(producer, "bad", *fine[:PARTITIONS], *broken)
     inputs = topic_inputs([f"kafka://{servers}/{topic}" for topic in ("all", "bad")], {})
     produce(producer, "all", *fine[41:])
-    spans = [span for _, span in inputs.ranges]
-    assert [(span.first, span.end) for span in spans] == [(0, 11), *[(0, 10)] * 3, *[(0, 2)] * 4]
-    assert [(item.first, item.end) for item in cut(spans[1])] == [(0, 3), (3, 6), (6, 9), (9, 10)]
+    spans = [(span["from"], span["to"]) for span in inputs.read]
+    assert spans == [(0, 11), *[(0, 10)] * 3, *[(0, 2)] * 4]
+    ranges = [(item.first, item.end) for item in cut(OffsetRange("all", 1, 0, 10))]
+    assert ranges == [(0, 3), (3, 6), (6, 9), (9, 10)]
     assert inputs.names == [
         f"kafka://{servers}/{topic}/{number}" for topic in ("all", "bad") for number in range(4)
     ]
@@ -92,15 +94,20 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_ranges(
     assert len(good(of_bad)) == 4
 
 
+def messages(spark: SparkSession, servers: str, topic: str, end: int, **settings: str) -> DataFrame:
+    """Return the messages of the first partition before an offset."""
+    read = partial(read_range, settings=settings)
+    return in_tasks(spark, [(servers, OffsetRange(topic, 0, 0, end))], read, LINES)
+
+
 def test_each_session_and_each_reading_has_ranges_of_its_own(
     producer: Producer, servers: str, spark: SparkSession
 ):
     produce(producer, "own", *[adapter_message(Point(n)) for n in range(12)])
-    spans = [[(servers, OffsetRange("own", 0, 0, end))] for end in range(4)]
-    frames = [read_topics(spark, span, {}) for span in spans[:2]]
-    for span in spans[2:]:
+    frames = [messages(spark, servers, "own", end) for end in range(2)]
+    for end in (2, 3):
         with spark_session("beside") as beside:
-            frames.append(read_topics(beside, span, {}))
+            frames.append(messages(beside, servers, "own", end))
     assert [frame.count() for frame in frames] == [0, 1, 2, 3]
 
 
@@ -131,9 +138,8 @@ def test_a_password_is_in_no_plan_and_no_setting_of_spark(
     produce(producer, "secret", adapter_message(Point()))
     done = ingest_command(spark_command, servers, tmp_path, "--explain")
     assert done.returncode == 0, done.stderr
-    assert "Scan KafkaTopics" in done.stderr
-    span = (servers, OffsetRange("secret", 0, 0, 1))
-    read = read_topics(spark, [span], {"sasl.password": PASSWORD})
+    assert "Range (0, 1" in done.stderr
+    read = messages(spark, servers, "secret", 1, **{"sasl.password": PASSWORD})
     execution = read._jdf.queryExecution()
     plans = [execution.toString(), execution.logical().toJSON(), execution.analyzed().toJSON()]
     configured = [str(spark.sparkContext.getConf().getAll()), str(spark.conf.getAll)]

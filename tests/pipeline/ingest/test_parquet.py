@@ -249,7 +249,7 @@ def test_tasks_that_read_files_themselves_say_what_spark_says(
     write(tmp_path / "in" / "more", naive=True)
     options = ["--input", str(source / "more")]
     here = run_job(spark, "parquet", source, tmp_path / "here", *options)
-    monkeypatch.setattr("app.pipeline.ingest.tasks.shares_of", lambda *_: None)
+    monkeypatch.setattr("app.pipeline.commands.ingest.shares_of", lambda *_: None)
     monkeypatch.setattr("app.pipeline.lake.folder_of_tasks", lambda *_: None)
     there = run_job(spark, "parquet", source, tmp_path / "there", *options)
     for what in (SERIES, RATE_MINUTE, QUARANTINE, DQ_RESULT):

@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest import prometheus
-from app.pipeline.ingest.inputs import server_inputs
 from app.pipeline.ingest.points import Rules
 from app.pipeline.ingest.prometheus import (
     MOST_POINTS,
     Server,
     add_prometheus_options,
     queries_of,
+    server_inputs,
     server_of,
     spans_of,
 )

@@ -1,22 +1,20 @@
 """Points of hours are named, counted and summed up by numpy."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from app.pipeline.errors import UsageError
-from app.pipeline.ingest.series_names import SeriesNames
+from app.pipeline.ingest.hours import require_own_ids
 
 
-def names(ids: list[int]) -> SeriesNames:
-    texts = {"key": ["k", "k"], "user": ["b", "a"], "client_id": ["", ""]}
-    arrays = {name: pa.array(values) for name, values in texts.items()}
-    return SeriesNames(np.array(ids), np.zeros(2, np.int64), pa.array(["c"]), arrays)
+def names(ids: list[int]) -> pa.RecordBatch:
+    texts = {"cluster_id": ["c", "c"], "key": ["k", "k"], "user": ["b", "a"], "client_id": ["", ""]}
+    return pa.record_batch({**texts, "series_id": ids})
 
 
 def test_series_with_the_same_id_stop_the_run():
-    names([1, 2]).require_own_ids()
+    require_own_ids(names([1, 2]))
     with pytest.raises(
         UsageError, match=r"'k', 'a', ''.* and .*'k', 'b', ''.* have the same serie"
     ):
-        names([7, 7]).require_own_ids()
+        require_own_ids(names([7, 7]))
