@@ -64,7 +64,9 @@ def deferred_interrupts() -> Iterator[None]:
 
 def is_logged(record: logging.LogRecord) -> bool:
     """Tell Py4J's stack of a call that Ctrl-C or the end of the JVM ended from all else."""
-    return not str(record.msg).endswith(" while sending command.")
+    return not str(record.msg).endswith(
+        (" while sending command.", " while shutting down connection")
+    )
 
 
 _OFTEN: Final = 10
@@ -199,7 +201,8 @@ def spark_session(
             with suppress(*_JVM_GONE):
                 _activate(active)
         return
-    logging.getLogger().addFilter(is_logged)
+    for logger in (logging.getLogger(), logging.getLogger("py4j.clientserver")):
+        logger.addFilter(is_logged)
     address = master or os.environ.get(_REMOTE, "")
     with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory:
         if address.startswith(_CONNECT):
@@ -289,6 +292,7 @@ def _started(
         classes = options_of_archive(archive_of_runs())
         conf.set("spark.driver.extraJavaOptions", " ".join((_DRIVER, *classes)))
     ours = {**settings, **({"spark.master": master} if master else {})}
+    handler = signal.getsignal(signal.SIGINT)
     try:
         # A JVM that is starting when its parent ends would never end.
         with deferred_interrupts():
@@ -300,6 +304,9 @@ def _started(
         reason = _of_java(str(error))
         message = f"Spark did not start on {master or conf.get('spark.master')}: {reason}"
         raise InfrastructureError(message) from error
+    if threading.current_thread() is threading.main_thread() and handler is not None:
+        # That of PySpark asks the JVM to cancel its jobs, and fails of the call it interrupts.
+        signal.signal(signal.SIGINT, handler)
     session.sparkContext.setLogLevel("ERROR")
     if not submitted and _is_local(master) and PARTITIONS not in ours:
         shares = _SHUFFLES_PER_CORE * session.sparkContext.defaultParallelism

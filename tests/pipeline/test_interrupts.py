@@ -54,9 +54,12 @@ def test_what_is_ignored_stays_ignored():
 
 
 def test_a_call_to_the_jvm_that_is_interrupted_logs_no_stack():
-    texts = ("KeyboardInterrupt while sending", "Exception while sending", "something else")
-    records = [logging.makeLogRecord({"msg": f"{text} command."}) for text in texts]
-    assert [is_logged(record) for record in records] == [False, False, True]
+    texts = (
+        *("KeyboardInterrupt while sending command.", "Exception while sending command."),
+        *("Exception occurred while shutting down connection", "something else"),
+    )
+    records = [logging.makeLogRecord({"msg": text}) for text in texts]
+    assert [is_logged(record) for record in records] == [False, False, False, True]
 
 
 def fail_of_jobs(*, interrupted: bool) -> None:
@@ -97,6 +100,46 @@ def test_a_jvm_that_dies_is_a_failure_in_a_sentence():
     )
     assert done.stdout.startswith("Spark failed: its JVM has ended"), done.stderr
     assert "Traceback" not in done.stderr
+
+
+IN_A_TASK = """
+import sys
+import threading
+from pathlib import Path
+from app.pipeline.spark import spark_failures, spark_session
+
+begun = Path(sys.argv[1])
+
+def wait(batches):
+    begun.touch()
+    threading.Event().wait()
+
+try:
+    with spark_session("test", master="local[1]") as session, spark_failures():
+        session.range(5).mapInArrow(wait, "id long").count()
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+def test_ctrl_c_of_a_terminal_stops_what_waits_for_a_task(tmp_path: Path):
+    begun = tmp_path / "begun"
+    with subprocess.Popen(
+        [sys.executable, "-c", IN_A_TASK, str(begun)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as program:
+        try:
+            wait_until(lambda: begun.exists() or program.poll() is not None, within_s=DEADLINE_S)
+            os.killpg(program.pid, signal.SIGINT)
+            out, errors = program.communicate(timeout=DEADLINE_S)
+            assert (out, program.returncode) == ("stopped\n", 0), errors
+            wait_until(lambda: not processes_of(program.pid), within_s=DEADLINE_S)
+        finally:
+            for process in processes_of(program.pid):
+                os.kill(process, signal.SIGKILL)
 
 
 def test_a_command_that_is_interrupted_while_its_jvm_starts_leaves_nothing_behind(tmp_path: Path):
