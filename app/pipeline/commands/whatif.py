@@ -7,7 +7,7 @@ recommendations. Nothing is changed by it.
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -98,15 +98,26 @@ def run(job: Job) -> None:
         if lakes is None:
             return
         hours = Scope.of(job).hours(lakes, RATE_MINUTE)
-        of_run = _write(job, lakes, hours)
+        through = _end_of_minutes(lakes, hours)
+        of_run = _write(job, lakes, hours, through)
         say_if_empty(job)
         if job.options.plot:
             draw_timelines(job, [job.lake()], job.options.plot, job.run_id)
-    reach = Reach(end_of(hours[-1]) if hours else None, None)
-    publish_advice(job, SERVED[job.name], of_run, reach)
+    publish_advice(job, SERVED[job.name], of_run, Reach(through, None))
 
 
-def _write(job: Job, lakes: Sequence[Lake], hours: Sequence[Partition]) -> Sequence[Partition]:
+def _end_of_minutes(lakes: Sequence[Lake], hours: Sequence[Partition]) -> datetime | None:
+    """Return the end of the last minute that there is, UTC: its hour may have begun just now."""
+    if not hours:
+        return None
+    last = columns_of(lakes, Columns(RATE_MINUTE, ("ts",)), hours[-1:])["ts"]
+    newest = pc.max(last.cast(pa.timestamp("us", "UTC"))).as_py()
+    return None if newest is None else newest + timedelta(minutes=1)
+
+
+def _write(
+    job: Job, lakes: Sequence[Lake], hours: Sequence[Partition], through: datetime | None
+) -> Sequence[Partition]:
     """Write the tables, count into the report, and return their partitions."""
     cluster = _cluster(hours)
     now = _current_versions(job, cluster)
@@ -141,7 +152,7 @@ def _write(job: Job, lakes: Sequence[Lake], hours: Sequence[Partition]) -> Seque
     row = {
         **own,
         "data_from": hours and end_of(hours[0]) - timedelta(hours=1),
-        "data_through": hours and end_of(hours[-1]),
+        "data_through": through,
         "delivery_timeout_s": float(job.options.delivery_timeout),
         "alterations": proposal.as_json(),
         **found,

@@ -22,6 +22,7 @@ from tests.pipeline.conftest import Command
 from tests.testkit.bucket_worlds import (
     DAY,
     Row,
+    at,
     facts_of_observations,
     observation,
     publish,
@@ -198,6 +199,7 @@ def test_what_is_proposed_is_run_over_the_history(
     )
 
     (run,) = rows_of(tmp_path / "out", WHATIF_RUN)
+    assert (run["data_from"], run["data_through"]) == (at(0), at(4))
     assert run["run_id"] == report["run_id"]
     assert json.loads(run["alterations"]) == json.loads(PROPOSED)
     assert (run["buckets"], run["indeterminate"], run["censored"]) == (9, 2, 3)
