@@ -191,9 +191,12 @@ def test_a_load_is_throttled_by_the_examples(dev: RunningDev):
 def test_top_shows_the_load_beside_its_limits(dev: RunningDev, directory: Path):
     (step,) = (line for line in dev.lines if line.startswith("  kafka-client-quotas top "))
     words = f". {directory / 'env'} && {step.split('#')[0]} --output json"
-    rows = json.loads(bash(words))["rows"]
-    limited = {(row["user"], row["key"]) for row in rows if row["rate"] and row["limit"]}
-    assert ("alice", "producer_byte_rate") in limited, rows
+
+    def limited() -> set[tuple[str, str]]:
+        rows = json.loads(bash(words))["rows"]
+        return {(row["user"], row["key"]) for row in rows if row["rate"] and row["limit"]}
+
+    wait_until(lambda: ("alice", "producer_byte_rate") in limited(), "alice's load has no rate")
 
 
 def test_a_restart_knows_everything_and_neither_stopping_twice_nor_a_kill_leaves_a_process(
