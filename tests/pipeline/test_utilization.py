@@ -301,11 +301,10 @@ def test_minutes_without_a_name_or_limit_are_of_no_bucket(lacks: Table):
     made = facts_of_minutes([minute(0), minute(5, bucket_id=8)])
     facts = {table: arrow(table, rows) for table, rows in made.items()}
     facts[lacks] = facts[lacks].slice(1)
-    hour = (DAY.date() - date(1970, 1, 1)).days * 24
-    summed = sum_members(hour, *(facts[table] for table in (RATE_MINUTE, SERIES, SERIES_LIMIT)))
+    summed = sum_members(*(facts[table] for table in (RATE_MINUTE, SERIES, SERIES_LIMIT)))
     assert hours_of(summed)["bucket_id"].to_pylist() == [8]
     facts[lacks] = facts[lacks].slice(1)
-    summed = sum_members(hour, *(facts[table] for table in (RATE_MINUTE, SERIES, SERIES_LIMIT)))
+    summed = sum_members(*(facts[table] for table in (RATE_MINUTE, SERIES, SERIES_LIMIT)))
     assert len(hours_of(summed)) == len(minutes_of(summed)) == 0
 
 

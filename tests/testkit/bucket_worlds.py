@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -278,8 +278,8 @@ def hours_of(minutes: Iterable[Row]) -> pa.Table:
     for hour in found.to_pylist():
         same = [pc.field(name) == value for name, value in hour.items()]
         own = (facts[table].filter(same[0] & same[1] & same[2]) for table in _FACTS)
-        number = (hour["dt"] - date(1970, 1, 1)).days * 24 + hour["hour"]
-        hours.append(buckets.hours_of(buckets.sum_members(number, *own)).cast(hours[0].schema))
+        rows = buckets.hours_of(buckets.sum_members(*own))
+        hours.append(rows.select(BUCKET_HOUR.columns).cast(hours[0].schema))
     return pa.concat_tables(hours)
 
 

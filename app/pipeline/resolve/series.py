@@ -4,7 +4,6 @@ Names are looked up, never minutes, and each combination of names once: with ``-
 the times, too, at which a quota of theirs changed.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -24,7 +23,13 @@ from app.pipeline.resolve.levels import (
 )
 from app.pipeline.resolve.look_up import NAMES, LookUp, Rows
 from app.pipeline.tables import DIM_BUCKET, SERIES_LIMIT
-from app.pipeline.usage.measures import Numbers, begins_of, hours_of_epoch, ranks_of
+from app.pipeline.usage.measures import (
+    Numbers,
+    begins_of,
+    hours_of_epoch,
+    ranks_of,
+    with_columns,
+)
 
 _TAGS: Final = ("bucket_user", "bucket_client")
 RESOLVED_DDL: Final = (
@@ -59,7 +64,9 @@ def resolve(callers: pa.Table, look_up: LookUp) -> pa.Table:
     has_time = "ts" in callers.column_names
     times = _micros(callers["ts"]) if has_time else np.zeros(len(callers), np.int64)
     added = _answers(names, look_up.rows_of(names), number, times, look_up)
-    return _with(callers, {**added, **{name: added[name].cast(pa.string()) for name in _TAGS}})
+    return with_columns(
+        callers, {**added, **{name: added[name].cast(pa.string()) for name in _TAGS}}
+    )
 
 
 def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
@@ -84,7 +91,7 @@ def decide(series: pa.Table, look_up: LookUp) -> pa.Table:
         goes_on = np.flatnonzero(at[1:] == at[:-1])
         ends[goes_on] = begins[goes_on + 1]
     added = {name: pa.array(us).cast(_TIME) for name, us in zip(_SPAN, (begins, ends), strict=True)}
-    return _with(series, added | _answers(names, rows, number, begins, look_up))
+    return with_columns(series, added | _answers(names, rows, number, begins, look_up))
 
 
 def _different(callers: pa.Table) -> tuple[pa.Table, Numbers]:
@@ -192,7 +199,7 @@ def _buckets_of(decided: pa.Table, hour: Numbers, since: Numbers, until: Numbers
         "last_seen": np.maximum.reduceat(np.minimum(last, until - _MINUTE_US)[order], begins),
     }
     seen_at = {name: pa.array(micros).cast(_TIME) for name, micros in times.items()}
-    named = _with(rows.drop_columns([*_TAGS]), tags | seen_at)
+    named = with_columns(rows.drop_columns([*_TAGS]), tags | seen_at)
     return name_entities(named).select(DIM_BUCKET.columns)
 
 
@@ -229,13 +236,7 @@ def name_entities(buckets: pa.Table, level: str = "level") -> pa.Table:
         "quota_client_id": pc.if_else(client_id == Slot.NAMED, buckets["bucket_client"], ""),
         "quota_client_default": pa.array(client_id == Slot.DEFAULT),
     }
-    return _with(buckets, added)
-
-
-def _with(rows: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
-    for name, column in columns.items():
-        rows = rows.append_column(name, column)
-    return rows
+    return with_columns(buckets, added)
 
 
 def _micros(column: pa.ChunkedArray) -> Numbers:

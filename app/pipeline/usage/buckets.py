@@ -7,14 +7,12 @@ buckets, and sums them up: Spark's own functions of arrays are interpreted.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import date
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.domain.quota_keys import QuotaKey
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition
 from app.pipeline.errors import UsageError
 from app.pipeline.folder_writer import ByTasks
@@ -26,24 +24,20 @@ from app.pipeline.usage.measures import (
     BYTE_KEYS,
     Numbers,
     begins_of,
+    hours_of_epoch,
     ranks_of,
     rate_bins,
     times_true,
     usable,
+    with_columns,
 )
 
 _MICRO: Final = 1_000_000
-_KEYS: Final = tuple(str(key) for key in QuotaKey)
-_IS_BYTES: Final = np.isin(_KEYS, BYTE_KEYS)
 _TIME_BITS: Final = 32
-_MINUTES: Final = 60
 _MINUTE_US: Final = 60_000_000
 _HOUR_US: Final = 3_600_000_000
-_VALID: Final = ("valid_from", "valid_to")
 _MOST_BYTES: Final = 10**13
 """No broker moves more in a minute; it keeps the sums of absurd rates within 64 bits."""
-
-_DECIMALS: Final = 10**10
 
 _FACTS: Final = (
     Columns(
@@ -57,10 +51,14 @@ _FACTS: Final = (
     Columns(SERIES, ("series_id", "key")),
     Columns(
         SERIES_LIMIT,
-        ("cluster_id", "series_id", *_VALID, "bucket_id", "level", "limit"),
+        (
+            *("cluster_id", "dt", "hour", "series_id", "valid_from", "valid_to"),
+            *("bucket_id", "level", "limit"),
+        ),
         keys=SERIES.order,
     ),
 )
+_OF_VIOLATION: Final = ("minute", "level", "ratio", "throttle_ms", "deferred")
 _BYTES_OF_SHARE: Final = 6_000_000
 """Files with so many bytes have about 500,000 minutes."""
 
@@ -105,25 +103,23 @@ def _summed(
 ) -> ByTasks:
     schema = arrow_schema(table.ddl)
 
-    def make(share: Share, rates: pa.Table, names: pa.Table, limits: pa.Table) -> pa.Table:
+    def make(_: Share, rates: pa.Table, names: pa.Table, limits: pa.Table) -> pa.Table:
         if bucket_ids is not None:
-            limits = limits.filter(pc.is_in(limits["bucket_id"], pa.array(bucket_ids, pa.int64())))
-        day = (date.fromisoformat(share.partition["dt"]) - date(1970, 1, 1)).days
-        hour = day * 24 + int(share.partition["hour"])
-        return sum_up(sum_members(hour, rates, names, limits)).cast(schema)
+            limits = limits.filter(pc.field("bucket_id").isin(bucket_ids))
+        return sum_up(sum_members(rates, names, limits)).select(schema.names).cast(schema)
 
     return by_partition(lakes, Reading(_FACTS, _BYTES_OF_SHARE), hours, make)
 
 
 @dataclass(frozen=True, slots=True)
 class Minutes:
-    """The minutes of an hour's buckets, by cluster, bucket, broker and minute.
+    """The minutes of an hour's buckets, by bucket, broker and minute.
 
     Attributes:
-        hour: Of the epoch.
-        limits: What was decided for the members.
+        limits: What was decided for the members, with the key.
         rows: The row of ``limits`` of each minute: all of a bucket have the same at a time.
-        spot: Broker and minute of the hour.
+        bucket: The rank of its id.
+        minute: Of the hour.
         micros: The sum of the rates in 10^-6 units, so that no order of the members shows in it.
         rate_max: The sum of the maxima.
         throttle_avg: The mean of the members' throttle times, ms; NaN without any.
@@ -132,12 +128,11 @@ class Minutes:
         contributors: Members with a sample.
     """
 
-    hour: int
     limits: pa.Table
-    keys_of_limits: Numbers
     rows: Numbers
     bucket: Numbers
-    spot: Numbers
+    broker: Numbers
+    minute: Numbers
     micros: Numbers
     rate_max: Numbers
     throttle_avg: Numbers
@@ -146,31 +141,13 @@ class Minutes:
     contributors: Numbers
 
     @property
-    def minute(self) -> Numbers:
-        """The minute of the hour."""
-        return self.spot % _MINUTES
-
-    @property
     def limit(self) -> Numbers:
         """NaN for none."""
         return _numbers(self.limits, "limit")[self.rows]
 
-    def columns(self, at: Numbers) -> dict[str, Any]:
-        """Return what identifies the bucket, and its limit, at some of the minutes."""
-        number = len(at)
-        taken = self.limits.select(["cluster_id", "bucket_id", "limit", "level"])
-        taken = taken.take(self.rows[at])
-        return {
-            **{name: taken[name] for name in taken.column_names},
-            "dt": pa.repeat(pa.scalar(self.hour // 24, pa.int32()), number).cast(pa.date32()),
-            "hour": pa.repeat(pa.scalar(self.hour % 24, pa.int32()), number),
-            "broker_id": pa.array((self.spot[at] // _MINUTES).astype(np.int32)),
-            "key": pa.array(_KEYS).take(pa.array(self.keys(at))),
-        }
-
-    def keys(self, at: Numbers) -> Numbers:
-        """Return the number of the key at some of the minutes."""
-        return self.keys_of_limits[self.rows[at]]
+    def limits_at(self, at: Numbers) -> pa.Table:
+        """Return what was decided at some of the minutes, and the broker."""
+        return with_columns(self.limits.take(self.rows[at]), {"broker_id": self.broker[at]})
 
 
 def _numbers(table: pa.Table, name: str) -> Numbers:
@@ -184,54 +161,57 @@ def _micros(table: pa.Table, name: str) -> Numbers:
     return micros
 
 
-def _times(table: pa.Table, name: str, hour: int) -> Numbers:
-    """Return times in microseconds since the start of the hour."""
-    times: Numbers = table[name].cast(pa.int64()).to_numpy() - hour * _HOUR_US
-    return times
+def _times(table: pa.Table, name: str) -> Numbers:
+    """Return times in microseconds of the epoch."""
+    return cast("Numbers", table[name].cast(pa.int64()).to_numpy())
 
 
-def _look_up(
-    rates: pa.Table, times: Numbers, limits: pa.Table, hour: int
-) -> tuple[Numbers, Numbers]:
-    """Return which minutes have a limit of their series and time, and the row that has it."""
-    series = np.unique(_numbers(limits, "series_id"))
-    if not len(series):
+def _of_bytes(values: Numbers, key: pa.Array) -> pa.Array:
+    """Return bytes, null for keys that count none."""
+    return pc.if_else(pc.is_in(key, value_set=pa.array(BYTE_KEYS)), values, None)
+
+
+def _look_up(rates: pa.Table, times: Numbers, limits: pa.Table) -> tuple[Numbers, Numbers]:
+    """Return which minutes have a limit of their series and time, and the row that has it.
+
+    Times are microseconds since the start of the hour.
+    """
+    if not len(limits):
         return np.empty(0, int), np.empty(0, int)
-    since, until = (np.clip(_times(limits, name, hour), 0, _HOUR_US) for name in _VALID)
-    begins = np.searchsorted(series, _numbers(limits, "series_id")) * 2**_TIME_BITS + since
+    wanted, own = (_numbers(table, "series_id") for table in (rates, limits))
+    series, rank = np.unique(own, return_inverse=True)
+    start = hours_of_epoch(limits) * _HOUR_US
+    since, until = (
+        np.clip(_times(limits, name) - start, 0, _HOUR_US) for name in ("valid_from", "valid_to")
+    )
+    begins = (rank << _TIME_BITS) + since
     order = np.argsort(begins)
-    found = np.minimum(np.searchsorted(series, _numbers(rates, "series_id")), len(series) - 1)
-    is_there = series[found] == _numbers(rates, "series_id")
-    last = np.searchsorted(begins[order], found * 2**_TIME_BITS + times, "right") - 1
-    rows = order[last]
-    is_own = is_there & (begins[rows] >> _TIME_BITS == found) & (times < until[rows])
-    at = np.flatnonzero(is_own)
+    points = (np.searchsorted(series, wanted) << _TIME_BITS) + times
+    rows = order[np.searchsorted(begins[order], points, "right") - 1]
+    is_held = (own[rows] == wanted) & (since[rows] <= times) & (times < until[rows])
+    at = np.flatnonzero(is_held)
     return at, rows[at]
 
 
-def sum_members(hour: int, rates: pa.Table, names: pa.Table, limits: pa.Table) -> Minutes:
+def sum_members(rates: pa.Table, names: pa.Table, limits: pa.Table) -> Minutes:
     """Sum up the members of each bucket in each minute on each broker.
 
-    The hour is of the epoch; the columns are those of ``RATE_MINUTE``, ``SERIES`` and
-    ``SERIES_LIMIT``.
+    The columns are those of ``RATE_MINUTE``, ``SERIES`` and ``SERIES_LIMIT`` of an hour.
     """
     number = pc.index_in(limits["series_id"], names["series_id"].combine_chunks())
     # Series without a name have no key, and their limits no use.
     limits = limits.append_column("key", names["key"].take(number)).filter(number.is_valid())
-    minute = _times(rates, "ts", hour) // _MINUTE_US
-    at, rows = _look_up(rates, minute * _MINUTE_US, limits, hour)
-    members = rates.take(at)
-    spot = _numbers(members, "broker_id").astype(np.int64) * _MINUTES + minute[at]
-    clusters, ids = (ranks_of(limits[name]) for name in ("cluster_id", "bucket_id"))
-    buckets = (clusters * len(ids) + ids)[rows]
-    spots = np.unique(spot, return_inverse=True)[1]
-    point = buckets * len(members) + spots
+    minute = _times(rates, "ts") % _HOUR_US // _MINUTE_US
+    at, rows = _look_up(rates, minute * _MINUTE_US, limits)
+    members, minute = rates.take(at), minute[at]
+    broker = _numbers(members, "broker_id").astype(np.int64)
+    bucket = ranks_of(limits["bucket_id"])[rows]
+    spots = np.unique(broker * 60 + minute, return_inverse=True)[1]
+    point = bucket * len(members) + spots
     order = np.argsort(point)
-    point = point[order]
-    begins = begins_of(point)
+    begins = begins_of(point[order])
     micros = _micros(members, "rate_avg")
     has_throttle = ~np.isnan(_numbers(members, "throttle_ms_avg"))
-    times = np.add.reduceat(has_throttle[order].astype(np.int64), begins)
     whole, rest = np.divmod(micros, _MICRO)
 
     def total(values: Numbers) -> Numbers:
@@ -242,71 +222,72 @@ def sum_members(hour: int, rates: pa.Table, names: pa.Table, limits: pa.Table) -
         return sums
 
     throttle = total(_micros(members, "throttle_ms_avg"))
+    times = times_true(has_throttle[order], begins)
     first = order[begins]
     return Minutes(
-        hour=hour,
-        limits=limits,
-        keys_of_limits=pc.index_in(limits["key"], pa.array(_KEYS)).to_numpy(),
+        limits=limits.drop_columns(["series_id", "valid_from", "valid_to"]),
         rows=rows[first],
-        bucket=buckets[first],
-        spot=spot[first],
+        bucket=bucket[first],
+        broker=broker[first],
+        minute=minute[first],
         micros=total(micros),
         rate_max=total(_micros(members, "rate_max")) / _MICRO,
         throttle_avg=np.where(times > 0, throttle / np.maximum(times, 1) / _MICRO, np.nan),
         throttle_max=np.fmax.reduceat(_numbers(members, "throttle_ms_max")[order], begins),
         bytes_est=total(whole * 60 + (rest * 60 + _MICRO // 2) // _MICRO),
-        contributors=total((_numbers(members, "samples") > 0).astype(np.int64)),
+        contributors=times_true((_numbers(members, "samples") > 0)[order], begins),
     )
 
 
 def minutes_of(minutes: Minutes) -> pa.Table:
     """Return the columns of ``BUCKET_MINUTE``."""
-    at = np.arange(len(minutes.rows))
-    time = minutes.hour * _HOUR_US + minutes.minute * _MINUTE_US
-    return _table(
-        BUCKET_MINUTE.columns,
+    decided = minutes.limits_at(np.arange(len(minutes.rows)))
+    start = hours_of_epoch(minutes.limits)[minutes.rows] * _HOUR_US
+    return with_columns(
+        decided,
         {
-            **minutes.columns(at),
-            "ts": pa.array(time).cast(pa.timestamp("us", "UTC")),
+            "ts": start + minutes.minute * _MINUTE_US,
             "rate_avg": minutes.micros / _MICRO,
             "rate_max": minutes.rate_max,
             "throttle_ms_avg": minutes.throttle_avg,
             "throttle_ms_max": minutes.throttle_max,
-            "bytes_est": pa.array(minutes.bytes_est, mask=~_IS_BYTES[minutes.keys(at)]),
-            "contributors": minutes.contributors.astype(np.int32),
+            "bytes_est": _of_bytes(minutes.bytes_est, decided["key"]),
+            "contributors": minutes.contributors,
         },
     )
 
 
 def hours_of(minutes: Minutes) -> pa.Table:
     """Return the columns of ``BUCKET_HOUR``."""
-    begins = begins_of(minutes.bucket, minutes.spot // _MINUTES)
-    counts = np.diff(np.append(begins, len(minutes.rows)))
-    limits, rate_max = minutes.limit, minutes.rate_max
+    begins = begins_of(minutes.bucket, minutes.broker)
+    bounds = np.append(begins, len(minutes.rows))
+    counts = np.diff(bounds)
+    # Limit and level of the last minute, as all that follow it have them.
+    decided = minutes.limits_at(bounds[1:] - 1)
+    limit, rate_max = minutes.limit, minutes.rate_max
     throttle = np.fmax(minutes.throttle_avg, minutes.throttle_max)
     longest = np.where(np.isnan(minutes.throttle_max), minutes.throttle_avg, minutes.throttle_max)
-    is_throttled, is_over = throttle > 0, rate_max > limits
-    offsets = pa.array(np.append(begins, len(minutes.rows)).astype(np.int32))
-    return _table(
-        BUCKET_HOUR.columns,
+    is_throttled, is_over = throttle > 0, rate_max > limit
+    violating = np.flatnonzero(is_throttled | is_over)
+    violations = pa.array(np.searchsorted(violating, bounds), pa.int32())
+    bytes_est = np.add.reduceat(minutes.bytes_est, begins)
+    return with_columns(
+        decided,
         {
-            # Limit and level of the last minute, as all that follow it have them.
-            **minutes.columns(begins + counts - 1),
-            "minutes": counts.astype(np.int32),
+            "minutes": counts,
             "rate_avg": _means(minutes.micros, begins, counts),
             "rate_max": np.maximum.reduceat(rate_max, begins),
             "throttle_ms_max": np.fmax.reduceat(longest, begins),
-            "bytes": pa.array(
-                np.add.reduceat(minutes.bytes_est, begins),
-                mask=~_IS_BYTES[minutes.keys(begins)],
-            ),
-            "minutes_over_80": times_true(rate_max > 0.8 * limits, begins),
+            "bytes": _of_bytes(bytes_est, decided["key"]),
+            "minutes_over_80": times_true(rate_max > 0.8 * limit, begins),
             "minutes_over_100": times_true(is_over, begins),
             "throttled_minutes": times_true(is_throttled, begins),
             "throttle_ms_peak": np.fmax.reduceat(throttle, begins),
             "present": np.bitwise_or.reduceat(np.int64(1) << minutes.minute, begins),
-            "bins": pa.ListArray.from_arrays(offsets, pa.array(rate_bins(rate_max))),
-            "violations": _violations(minutes, throttle, is_throttled | is_over, begins),
+            "bins": pa.ListArray.from_arrays(pa.array(bounds, pa.int32()), rate_bins(rate_max)),
+            "violations": pa.ListArray.from_arrays(
+                violations, _violations(minutes, throttle, violating)
+            ),
         },
     )
 
@@ -317,53 +298,30 @@ def _means(micros: Numbers, begins: Numbers, counts: Numbers) -> Numbers:
     As quotients of decimal numbers have it, which have six decimals before they are rounded to
     four: the rates are in 10^-6 units.
     """
-    # In two numbers, as the sum of an hour may take more than 64 bits.
-    high, low = (np.add.reduceat(each, begins) for each in (micros >> 20, micros & 2**20 - 1))
-    high, rest = np.divmod(high, counts)
-    whole, rest = np.divmod((rest << 20) + low, counts)
-    sixth = (rest * 2_000_000 + counts) // (2 * counts)
-    decimals = whole * 10_000 + (sixth + 50) // 100
-    unit = 2**20 * 10_000
-    means: Numbers = (high * float(unit) + decimals) / _DECIMALS
-    # Doubles beyond that are not exact; the quotient of Python's whole numbers is the nearest.
-    large = np.flatnonzero(high >= 2**53 // unit)
-    both = zip(high[large].tolist(), decimals[large].tolist(), strict=True)
-    means[large] = [(upper * unit + lower) / _DECIMALS for upper, lower in both]
+    # Python's whole numbers: a sum may take more than 64 bits, and their quotient is the nearest.
+    halves = micros >> 32, micros & 2**32 - 1
+    high, low = (np.add.reduceat(each, begins).astype(object) for each in halves)
+    sixth = (((high << 32) + low) * 2_000_000 // counts.astype(object) + 1) // 2
+    means: Numbers = ((sixth + 50) // 100 / 10**10).astype(float)
     return means
 
 
-def _violations(
-    minutes: Minutes, throttle: Numbers, is_violating: Numbers, begins: Numbers
-) -> pa.Array:
-    """Return the minutes that were throttled or over the limit, a list for each hour.
+def _violations(minutes: Minutes, throttle: Numbers, at: Numbers) -> pa.StructArray:
+    """Return what is recorded of the minutes that were throttled or over the limit.
 
     What exceeds the limit waits for as long as the broker throttled: (rate_max - limit) x seconds,
     of which a minute has 60 at most. A broker that delays well keeps the rate at the limit, and
     hides what clients still hold back: the true figure may be larger.
     """
-    at = np.flatnonzero(is_violating)
+    decided = minutes.limits_at(at)
     rate_max, limit = minutes.rate_max[at], usable(minutes.limit[at])
     seconds = np.fmin(throttle[at] / 1000, 60.0)
     deferred = np.floor(np.minimum(np.fmax(rate_max - limit, 0.0) * seconds, _MOST_BYTES))
-    is_bytes = _IS_BYTES[minutes.keys(at)]
     values = {
-        "minute": pa.array(minutes.minute[at].astype(np.int8)),
-        "level": minutes.limits["level"].combine_chunks().take(pa.array(minutes.rows[at])),
-        "ratio": pa.array(rate_max / limit, from_pandas=True),
-        "throttle_ms": pa.array(throttle[at], from_pandas=True),
-        "deferred": pa.array(deferred.astype(np.int64), mask=~is_bytes),
+        "minute": minutes.minute[at],
+        "ratio": rate_max / limit,
+        "throttle_ms": throttle[at],
+        "deferred": _of_bytes(deferred.astype(np.int64), decided["key"]),
     }
-    first = np.searchsorted(at, np.append(begins, len(is_violating))).astype(np.int32)
-    found = pa.StructArray.from_arrays([*values.values()], [*values])
-    return pa.ListArray.from_arrays(pa.array(first), found)
-
-
-def _table(names: Sequence[str], columns: dict[str, Any]) -> pa.Table:
-    """Return columns in order; NaN of numbers is null."""
-    arrays = (
-        pa.array(columns[name], from_pandas=True)
-        if isinstance(columns[name], np.ndarray)
-        else columns[name]
-        for name in names
-    )
-    return pa.table(dict(zip(names, arrays, strict=True)))
+    found = with_columns(decided, values).select(_OF_VIOLATION)
+    return found.to_struct_array().combine_chunks()

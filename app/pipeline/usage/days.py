@@ -19,7 +19,15 @@ from app.pipeline.folder_writer import ByTasks
 from app.pipeline.lake import Lake, arrow_schema
 from app.pipeline.partitions import Partition
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, UTILIZATION_DAILY, UTILIZATION_HIST
-from app.pipeline.usage.measures import Numbers, begins_of, bin_middles, bit_length, usable
+from app.pipeline.usage.measures import (
+    Numbers,
+    begins_of,
+    bin_middles,
+    bit_length,
+    ranks_of,
+    usable,
+    with_columns,
+)
 
 PERCENTILES: Final = (50, 95, 99)
 
@@ -45,15 +53,15 @@ def days_of_buckets(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTask
     schema = arrow_schema(UTILIZATION_DAILY.ddl)
 
     def make(_: Share, hours: pa.Table, present: pa.Table) -> pa.Table:
-        expected = _expected_minutes(present)
-        return _days_of(hours, expected).cast(schema) if len(hours) else schema.empty_table()
+        days = _days_of(hours, _expected_minutes(present))
+        return days.select(schema.names).cast(schema)
 
     columns = (
         Columns(BUCKET_HOUR, _READ, divided_by="bucket_id"),
+        # Brokers have the minutes of all buckets, which may be in other shares.
         Columns(BUCKET_HOUR, ("broker_id", "hour", "present")),
     )
-    reading = Reading(columns, _BYTES_OF_SHARE, BY_DAY)
-    return by_partition(lakes, reading, hours, make)
+    return by_partition(lakes, Reading(columns, _BYTES_OF_SHARE, BY_DAY), hours, make)
 
 
 def _expected_minutes(hours: pa.Table) -> Expected:
@@ -61,8 +69,6 @@ def _expected_minutes(hours: pa.Table) -> Expected:
     brokers, times = hours["broker_id"].to_numpy(), hours["hour"].to_numpy()
     order = np.lexsort([times, brokers])
     begins = begins_of(brokers[order], times[order])
-    if not len(begins):
-        return {}
     present = np.bitwise_or.reduceat(hours["present"].to_numpy()[order], begins)
     minutes = np.bitwise_count(present).astype(np.int64)
     of_hours = brokers[order][begins]
@@ -88,20 +94,18 @@ def _days_of(hours: pa.Table, expected: Expected) -> pa.Table:
     The result has the columns of ``UTILIZATION_DAILY``, by key, bucket and broker, that of all
     brokers first.
     """
-    keys = sorted(pc.unique(hours["key"]).to_pylist())
-    key = pc.index_in(hours["key"], pa.array(keys)).to_numpy()
-    order = np.lexsort([*map(_column(hours), ("hour", "broker_id", "bucket_id")), key])
-    hours, key = hours.take(order).combine_chunks(), key[order]
-    column = _column(hours)
-    buckets = begins_of(key, column("bucket_id"))
-    brokers = begins_of(key, column("bucket_id"), column("broker_id"))
-    last = column("hour").astype(np.int64) * 60 + bit_length(column("present"))
-    by_broker = _sums(hours, brokers, np.append(brokers[1:], len(key)) - 1, is_pool=False)
+    names = ("hour", "broker_id", "bucket_id")
+    columns = [*(hours[name].to_numpy() for name in names), ranks_of(hours["key"])]
+    order = np.lexsort(columns)
+    hours = hours.take(order).combine_chunks()
+    hour, broker, bucket, key = (column[order] for column in columns)
+    buckets, brokers = begins_of(key, bucket), begins_of(key, bucket, broker)
+    last = hour.astype(np.int64) * 60 + bit_length(hours["present"].to_numpy())
+    by_broker = _sums(hours, brokers, np.append(brokers, len(key))[1:] - 1, is_pool=False)
     # In the pool, limit and level are those of the highest broker that has the last minute.
-    position = last * 2**32 + column("broker_id")
-    latest = np.repeat(
-        np.maximum.reduceat(position, buckets), np.diff(np.append(buckets, len(key)))
-    )
+    position = last * 2**32 + broker
+    sizes = np.diff(np.append(buckets, len(key)))
+    latest = np.repeat(np.maximum.reduceat(position, buckets), sizes)
     of_pool = _sums(hours, buckets, np.flatnonzero(position == latest), is_pool=True)
     both = pa.concat_tables([of_pool, by_broker])
     order = np.argsort(np.concatenate([buckets, brokers]), kind="stable")
@@ -109,28 +113,20 @@ def _days_of(hours: pa.Table, expected: Expected) -> pa.Table:
 
 
 def _beside_limits(days: pa.Table, expected: Expected) -> pa.Table:
-    column = _column(days)
-    names = pa.array([*expected], pa.int32())
-    minutes = np.array([*expected.values()], np.int64)
-    minutes = minutes[pc.index_in(days["broker_id"], names).to_numpy()]
-    limits = usable(column("limit"))
+    minutes = np.array([*expected.values()])
+    minutes = minutes[pc.index_in(days["broker_id"], pa.array([*expected], pa.int32())).to_numpy()]
+    limits, peak = usable(days["limit"].to_numpy()), days["peak"].to_numpy()
     values = {
-        f"p{percent}": np.minimum(bin_middles(column(name)), column("peak"))
+        f"p{percent}": np.minimum(bin_middles(days[name].to_numpy()), peak)
         for percent, name in zip(PERCENTILES, _BINS, strict=True)
     }
     values |= {
-        "minutes_expected": minutes.astype(np.int32),
-        "coverage": column("minutes_present") / minutes,
+        "minutes_expected": minutes,
+        "coverage": days["minutes_present"].to_numpy() / minutes,
         "util_p99": values["p99"] / limits,
         "headroom": limits - values["p99"],
     }
-    columns = {name: pa.array(each, from_pandas=True) for name, each in values.items()}
-    columns |= {name: days[name] for name in days.column_names}
-    return pa.table({name: columns[name] for name in UTILIZATION_DAILY.columns})
-
-
-def _column(table: pa.Table) -> Any:
-    return lambda name: table[name].to_numpy()
+    return with_columns(days, values)
 
 
 def _sums(hours: pa.Table, begins: Numbers, latest: Numbers, *, is_pool: bool) -> pa.Table:
@@ -138,24 +134,23 @@ def _sums(hours: pa.Table, begins: Numbers, latest: Numbers, *, is_pool: bool) -
 
     In the pool they are of all brokers.
     """
-    column, number = _column(hours), len(begins)
-    named = hours.select(["cluster_id", "dt", "broker_id", "key", "bucket_id", "level", "limit"])
-    columns = dict(zip(named.column_names, named.take(latest).columns, strict=True))
-    if is_pool:
-        columns["broker_id"] = pa.nulls(number, pa.int32())
-    for name in _SUMS:
-        columns[name] = pa.array(np.add.reduceat(column(name), begins, dtype=np.int32))
+    named = hours.select([*_BUCKET_DAY, "level", "limit"]).take(latest)
+    brokers = hours["broker_id"].take(latest)
+    longest = np.fmax.reduceat(hours["throttle_ms_peak"].to_numpy(), begins)
     bytes_of_hours = pc.fill_null(hours["bytes"], 0).to_numpy()
-    has_none = hours["bytes"].is_null().take(begins).to_numpy(zero_copy_only=False)
-    columns["bytes"] = pa.array(np.add.reduceat(bytes_of_hours, begins), mask=has_none)
-    columns["peak"] = pa.array(np.maximum.reduceat(column("rate_max"), begins))
-    longest = np.fmax.reduceat(column("throttle_ms_peak"), begins)
-    columns["throttle_ms_max"] = pa.array(longest, from_pandas=True)
-    columns |= _bins(hours["bins"].combine_chunks(), begins, is_pool=is_pool)
-    return pa.table(columns)
+    has_none = hours["bytes"].is_null().take(begins).to_numpy()
+    sums = {name: np.add.reduceat(hours[name].to_numpy(), begins) for name in _SUMS}
+    others = {
+        "broker_id": pa.nulls(len(begins), pa.int32()) if is_pool else brokers,
+        "bytes": pa.array(np.add.reduceat(bytes_of_hours, begins), mask=has_none),
+        "peak": np.maximum.reduceat(hours["rate_max"].to_numpy(), begins),
+        "throttle_ms_max": longest,
+        **_bins(hours["bins"].combine_chunks(), begins, is_pool=is_pool),
+    }
+    return with_columns(named, sums | others)
 
 
-def _bins(bins: Any, begins: Numbers, *, is_pool: bool) -> dict[str, pa.Array]:
+def _bins(bins: Any, begins: Numbers, *, is_pool: bool) -> dict[str, Any]:
     """Return how many minutes runs have, their percentiles' bins, and in the pool the histogram."""
     offsets = bins.offsets.to_numpy()
     firsts = offsets[begins] - offsets[0]
@@ -165,16 +160,16 @@ def _bins(bins: Any, begins: Numbers, *, is_pool: bool) -> dict[str, pa.Array]:
     run = np.repeat(np.arange(len(begins)) << 32, counts)
     ordered = np.sort(run + (values.astype(np.int64) + _ZERO))
     in_order = ((ordered & 2**32 - 1) - _ZERO).astype(np.int32)
-    found = {"minutes_present": pa.array(counts.astype(np.int32))}
+    found: dict[str, Any] = {"minutes_present": counts}
     for percent, name in zip(PERCENTILES, _BINS, strict=True):
-        found[name] = pa.array(in_order[firsts + (percent * counts + 99) // 100 - 1])
+        found[name] = in_order[firsts + (percent * counts + 99) // 100 - 1]
     if not is_pool:
         nulls = {"hist_bin": pa.int32(), "hist_n": pa.int64()}
         return found | {name: pa.nulls(len(begins), pa.list_(kind)) for name, kind in nulls.items()}
     bars = begins_of(ordered)
-    first_bars = np.append(np.searchsorted(bars, firsts), len(bars)).astype(np.int32)
+    first_bars = pa.array(np.append(np.searchsorted(bars, firsts), len(bars)), pa.int32())
     minutes = np.diff(np.append(bars, len(ordered)))
     return found | {
-        "hist_bin": pa.ListArray.from_arrays(first_bars, pa.array(in_order[bars])),
-        "hist_n": pa.ListArray.from_arrays(first_bars, pa.array(minutes)),
+        "hist_bin": pa.ListArray.from_arrays(first_bars, in_order[bars]),
+        "hist_n": pa.ListArray.from_arrays(first_bars, minutes),
     }

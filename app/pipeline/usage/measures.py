@@ -1,6 +1,7 @@
 """What a minute says beside its limit: throttled, over it, in which bin of rates."""
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -48,6 +49,14 @@ def ends_of(begins: Numbers, number: int) -> Numbers:
     """Return the last row of each run of a number of rows."""
     found: Numbers = np.append(begins[1:], number)[: len(begins)] - 1
     return found
+
+
+def with_columns(rows: pa.Table, columns: Mapping[str, Numbers | pa.Array]) -> pa.Table:
+    """Append columns to rows; NaN of numbers is null."""
+    for name, column in columns.items():
+        array = pa.array(column, from_pandas=True) if isinstance(column, np.ndarray) else column
+        rows = rows.append_column(name, array)
+    return rows
 
 
 def ranks_of(column: pa.ChunkedArray) -> Numbers:
