@@ -212,14 +212,6 @@ _FAILED: Final = frozenset({Outcome.REFUSED, Outcome.NOT_APPLIED, Outcome.NOT_SE
 _DOUBTFUL: Final = frozenset({Outcome.UNKNOWN, Outcome.SUPERSEDED})
 
 
-@dataclass(frozen=True, slots=True)
-class _Current:
-    value: float
-    since: datetime
-    origin: str
-    entry: AuditEntry | None
-
-
 @dataclass
 class EntityHistory:
     """Folds all that was recorded of one entity, in order of time.
@@ -232,7 +224,7 @@ class EntityHistory:
     versions: list[dict[str, Any]] = field(default_factory=list)
     conflicts: list[dict[str, Any]] = field(default_factory=list)
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _current: dict[str, _Current] = field(default_factory=dict)
+    _current: dict[str, dict[str, Any]] = field(default_factory=dict)
     _is_seen: bool = False
     _doubtful: list[AuditEntry] = field(default_factory=list)
     _last_sent: datetime | None = None
@@ -240,7 +232,7 @@ class EntityHistory:
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield all versions, those that still hold with an open end."""
         yield from self.versions
-        yield from (self._version(key, item, None) for key, item in self._current.items())
+        yield from self._current.values()
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         """Take the next fact, a snapshot; it is not earlier than the one before."""
@@ -305,33 +297,29 @@ class EntityHistory:
         self._is_seen = True
         for key in sorted({*self._current, *values}):
             current, value = self._current.get(key), values.get(key)
-            if current is not None and same_value(current.value, value):
+            if current is not None and same_value(current["value"], value):
                 continue
             if current is not None:
                 del self._current[key]
-                if current.since < at:
-                    self.versions.append(self._version(key, current, at))
+                if current["valid_from"] < at:
+                    self.versions.append({**current, "valid_to": at})
             if value is not None:
-                self._current[key] = _Current(value, at, origin, entry)
-
-    def _version(self, key: str, current: _Current, until: datetime | None) -> dict[str, Any]:
-        entry = current.entry
-        return {
-            **self.names,
-            "key": key,
-            "value": current.value,
-            "valid_from": current.since,
-            "valid_to": until,
-            "origin": current.origin,
-            "audit_seq": None if entry is None else entry.seq,
-            "alteration_id": None if entry is None else str(entry.alteration_id),
-        }
+                self._current[key] = {
+                    **self.names,
+                    "key": key,
+                    "value": value,
+                    "valid_from": at,
+                    "valid_to": None,
+                    "origin": origin,
+                    "audit_seq": None if entry is None else entry.seq,
+                    "alteration_id": None if entry is None else str(entry.alteration_id),
+                }
 
     def _add_conflict(self, at: datetime, sentence: str) -> None:
         self.conflicts.append({**self.names, "at": at, "conflict": sentence})
 
     def _values(self) -> dict[str, float]:
-        return {key: item.value for key, item in self._current.items()}
+        return {key: row["value"] for key, row in self._current.items()}
 
     def _differs(self, values: Values) -> bool:
         return not same_values(self._values(), values)

@@ -143,12 +143,9 @@ class NearLimit:
 
 def summarize(job: Job, lakes: Sequence[Lake], days: Sequence[Partition] | None = None) -> None:
     """End a job's report with the buckets nearest to their limits and the open incidents."""
-    retried(lambda: _summarize(job, Results(lakes, Scope.of(job), days)))
-
-
-def _summarize(job: Job, results: Results) -> None:
-    nearest = results.nearest() if results.lakes_with(UTILIZATION_DAILY) else None
-    worst, count = results.open_incidents()
+    results = Results(lakes, Scope.of(job), days)
+    nearest = retried(results.nearest) if results.lakes_with(UTILIZATION_DAILY) else None
+    worst, count = retried(results.open_incidents)
     job.summary = list(_lines(nearest, worst, count))
     job.counts["summary"] = {
         "nearest_to_limit": nearest and [item.as_json() for item in nearest],

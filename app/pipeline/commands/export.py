@@ -63,24 +63,20 @@ def run(job: Job) -> None:
 
 
 def _export(job: Job, table: Table) -> int:
-    rows = _TABLES[table](job.lakes(), Scope.of(job))
-    spread = rows.repartition(*table.partitions).persist()
-    explain(job, table, spread)
-    try:
-        return _write(job, spread, table)
-    finally:
-        spread.unpersist()
-
-
-def _write(job: Job, rows: DataFrame, table: Table) -> int:
+    rows = _TABLES[table](job.lakes(), Scope.of(job)).repartition(*table.partitions)
+    explain(job, table, rows)
     out = job.lake()
     if job.options.format != _CSV:
         return out.write(rows, table)
-    ordered = rows.select(*table.columns).sortWithinPartitions(*table.partitions, *table.order)
-    writer = ordered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer = writer.partitionBy(*table.partitions).options(header="true", escape='"')
-    writer.csv(out.address(table))
-    return rows.count()
+    by = (*table.partitions, *table.order)
+    ordered = rows.select(*table.columns).sortWithinPartitions(*by).persist()
+    try:
+        writer = ordered.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+        writer = writer.partitionBy(*table.partitions).options(header="true", escape='"')
+        writer.csv(out.address(table))
+        return ordered.count()
+    finally:
+        ordered.unpersist()
 
 
 def observation_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
@@ -96,10 +92,6 @@ def observation_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     return minutes.withColumn("bytes_est", of_bytes).select(*OBSERVATION_MINUTE.columns)
 
 
-def _bucket_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
-    return minutes_of_buckets(lakes, facts_of(lakes, scope)).rows(BUCKET_MINUTE.ddl)
-
-
 def _histograms(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     for lake in lakes:
         lake.require(UTILIZATION_DAILY)
@@ -110,7 +102,9 @@ def _histograms(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
 
 _TABLES: Final[Mapping[Table, Callable[[Sequence[Lake], Scope], DataFrame]]] = {
     OBSERVATION_MINUTE: observation_minutes,
-    BUCKET_MINUTE: _bucket_minutes,
+    BUCKET_MINUTE: lambda lakes, scope: minutes_of_buckets(lakes, facts_of(lakes, scope)).rows(
+        BUCKET_MINUTE.ddl
+    ),
     UTILIZATION_HIST: _histograms,
 }
 """What each follows from."""

@@ -8,15 +8,13 @@ explains, that is a finding, in ``quota_conflict``: a change from elsewhere.
 
 import argparse
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.clusters import add_clusters_option, cluster_id_of
-from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import arrow_schema
 from app.pipeline.quota_history import (
@@ -84,23 +82,21 @@ def _counted(job: Job, entries: Iterable[AuditEntry]) -> Iterator[AuditEntry]:
     job.read["audit_log"] = digest.hexdigest()
 
 
-def _snapshots(job: Job) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of ``quota_snapshot``; their times are aware."""
-    out = job.lake()
-    lakes = job.lakes() if job.options.input else [out] if out.has(QUOTA_SNAPSHOT) else []
-    missing = [lake.name for lake in lakes if not lake.has(QUOTA_SNAPSHOT)]
-    if missing:
-        message = (
-            f"There is no table {QUOTA_SNAPSHOT.name} in {', '.join(missing)}: name folders that "
-            "`quota-pipeline snapshot` wrote."
-        )
-        raise UsageError(message)
-    if lakes:
-        rows = columns_of(lakes, Columns(QUOTA_SNAPSHOT, QUOTA_SNAPSHOT.columns))
-        if job.options.cluster is not None:
-            rows = rows.filter(pc.field("cluster_id") == job.options.cluster)
-        job.read["snapshots"] = sorted(rows["snapshot_id"].unique().to_pylist())
-        yield from rows.to_pylist()
+def _snapshots(job: Job) -> Sequence[Mapping[str, Any]]:
+    """Return the rows of ``quota_snapshot``; their times are aware.
+
+    Raises:
+        UsageError: An input has no such table.
+    """
+    lakes = job.lakes() if job.options.input else [job.lake()]
+    for lake in lakes if job.options.input else ():
+        lake.require(QUOTA_SNAPSHOT)
+    cluster = job.options.cluster
+    within = None if cluster is None else [{"cluster_id": cluster}]
+    rows = columns_of(lakes, Columns(QUOTA_SNAPSHOT, QUOTA_SNAPSHOT.columns), within)
+    job.read["snapshots"] = sorted(rows["snapshot_id"].unique().to_pylist())
+    found: list[dict[str, Any]] = rows.to_pylist()
+    return found
 
 
 def _report(job: Job, conflicts: list[dict[str, Any]]) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition, columns_of
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake
+from app.pipeline.lake import Lake, arrow_schema
 from app.pipeline.options import whole_number
 from app.pipeline.partitions import Partition, days_of, in_order
 from app.pipeline.pictures import draw_if_asked
@@ -26,7 +26,6 @@ from app.pipeline.results import Hours, Scope, carry_names, say_if_empty, say_pl
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
-    BY_DAY,
     BY_HOUR,
     DIM_BUCKET,
     RATE_MINUTE,
@@ -34,15 +33,13 @@ from app.pipeline.tables import (
     SERIES_LIMIT,
     THROTTLE_INCIDENT,
 )
-from app.pipeline.usage.incident_days import Stretches, stretches_around
+from app.pipeline.usage.incident_days import stretches_around
 from app.pipeline.usage.incidents import (
     CONTRIBUTORS,
     LIMITED,
     QUOTA_COLUMNS,
-    QUOTAS,
     contributors_of,
     latest_quotas,
-    status_of,
 )
 
 _BYTES_OF_SHARE: Final = 30_000_000
@@ -94,49 +91,39 @@ def write_incidents(
     Of lakes that overlap the first counts. The run is about ``days``.
     """
 
-    def write(hours: Hours) -> tuple[Sequence[Partition], int, int]:
-        found = stretches_around(hours, out, days, job.options.gap)
-        rows = _complete(found, lakes, out)
-        written = out.write(rows, THROTTLE_INCIDENT, found.about, revision=hours.revision)
-        return found.about, written, len(rows)
+    def write(hours: Hours) -> tuple[Sequence[Partition], int]:
+        found, about, read = stretches_around(hours, out, days, job.options.gap)
+        rows = _complete(found, read, lakes, out)
+        return about, out.write(rows, THROTTLE_INCIDENT, about, revision=hours.revision)
 
-    about, rows, count = settled(lakes, out, THROTTLE_INCIDENT, write)
-    job.counts.setdefault("rows_out", {})[THROTTLE_INCIDENT.name] = rows
+    about, count = settled(lakes, out, THROTTLE_INCIDENT, write)
+    job.counts.setdefault("rows_out", {})[THROTTLE_INCIDENT.name] = count
     job.counts["incidents"] = count
     job.findings += count
     return about
 
 
-def _complete(found: Stretches, lakes: Sequence[Lake], out: Lake) -> pa.Table:
-    """Return the rows of ``THROTTLE_INCIDENT`` of stretches that begin on the days."""
-    texts = pa.schema([(name, pa.string()) for name in BY_DAY])
-    about = pa.Table.from_pylist([dict(day) for day in found.about], texts)
-    about = about.set_column(1, "dt", about["dt"].cast(pa.date32()))
-    rows = found.rows.join(about, [*BY_DAY], join_type="inner", use_threads=False)
-    rows = rows.append_column("status", status_of(rows, found.ends))
+def _complete(
+    found: pa.Table, days: Sequence[Partition], lakes: Sequence[Lake], out: Lake
+) -> pa.Table:
+    """Return the rows of ``THROTTLE_INCIDENT`` of stretches of days."""
     named = {lake.name: lake for lake in [*lakes, out]}
-    rows = rows.join(_quotas([*named.values()], found.read, rows), [*LIMITED], use_threads=False)
+    quotas = _quotas([*named.values()], days, pc.unique(found["bucket_id"]))
+    rows = found.join(quotas, [*LIMITED], use_threads=False)
     rows = rows.join(_contributors(lakes, rows), "incident_id", use_threads=False)
-    return rows.select(THROTTLE_INCIDENT.columns)
+    return rows.select(THROTTLE_INCIDENT.columns).cast(arrow_schema(THROTTLE_INCIDENT.ddl))
 
 
-def _quotas(lakes: Sequence[Lake], days: Sequence[Partition], rows: pa.Table) -> pa.Table:
+def _quotas(lakes: Sequence[Lake], days: Sequence[Partition], bucket_ids: pa.Array) -> pa.Table:
     """Return the quotas of the buckets that have incidents, as far as they are known."""
-    bucket_ids = pc.unique(rows["bucket_id"])
-
-    def make(_: Share, buckets: pa.Table) -> pa.Table:
-        return latest_quotas(buckets, bucket_ids)
-
-    columns = Columns(DIM_BUCKET, QUOTA_COLUMNS, divided_by="bucket_id")
-    reading = Reading([columns], _BYTES_OF_SHARE, BY_DAY)
-    found = (
-        by_partition([lake], reading, lake.partitions(DIM_BUCKET, days), make)
+    columns = Columns(DIM_BUCKET, QUOTA_COLUMNS)
+    found = [
+        latest_quotas(columns_of([lake], columns, [day]), bucket_ids)
         for lake in lakes
         if lake.has(DIM_BUCKET)
-    )
-    nothing = columns.schema.empty_table()
-    rows = pa.concat_tables([nothing, *(each.rows(QUOTAS).toArrow() for each in found)])
-    return latest_quotas(rows, bucket_ids)
+        for day in days
+    ]
+    return latest_quotas(pa.concat_tables([columns.schema.empty_table(), *found]), bucket_ids)
 
 
 def _contributors(lakes: Sequence[Lake], rows: pa.Table) -> pa.Table:

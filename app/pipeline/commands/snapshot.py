@@ -7,10 +7,10 @@ answer on. Quotas of addresses are left out and counted.
 
 import argparse
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import httpx
 import pyarrow as pa
@@ -33,18 +33,12 @@ Quota = Mapping[str, Any]
 """One quota object of ``GET /quotas``: ``entity`` and ``values``."""
 
 
-class LiveQuotas(NamedTuple):
-    """One describe of everything: of which cluster, when it held (UTC), and the quotas."""
+def _describe_live(
+    server: str, token_file: str, cluster: str | None
+) -> tuple[str, datetime, list[Quota]]:
+    """Ask a service for the cluster's id, the time of its answer (UTC), and all quotas.
 
-    cluster_id: str
-    as_of: datetime
-    quotas: list[Quota]
-
-
-def describe_live(server: str, token_file: str, cluster: str | None = None) -> LiveQuotas:
-    """Ask a service for all quotas, in one answer so that all are of one time.
-
-    A cluster of null is the service's default.
+    They are in one answer so that all are of one time. A cluster of null is the service's default.
 
     Raises:
         UsageError: The token cannot be read or is not good enough, or the address is none.
@@ -58,7 +52,7 @@ def describe_live(server: str, token_file: str, cluster: str | None = None) -> L
             raise _refusal(answer, server)
         document = answer.json()
         as_of = datetime.fromisoformat(document["as_of"])
-        return LiveQuotas(document["cluster_id"], as_of, list(document["quotas"]))
+        return document["cluster_id"], as_of, list(document["quotas"])
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
         message = "--server is no address: write it as in http://localhost:8080."
         raise UsageError(message) from error
@@ -99,6 +93,7 @@ def _refusal(answer: httpx.Response, server: str) -> PipelineError:
 
 
 _TYPES: Final = {"user", "client-id"}
+"""Of entities that are stored: the others are addresses."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,12 +125,19 @@ def run(job: Job) -> None:
         job.counts["would_ask"] = f"{job.options.server}{_path(below)}"
         job.counts["would_write"] = [QUOTA_SNAPSHOT.name, QUOTA_VERSION.name]
         return
-    live = describe_live(job.options.server, job.options.token_file, below)
-    cluster, taken_at = job.options.cluster or live.cluster_id, live.as_of
+    server, token_file = job.options.server, job.options.token_file
+    cluster_id, taken_at, quotas = _describe_live(server, token_file, below)
+    cluster = job.options.cluster or cluster_id
     job.read["taken_at"] = taken_at.isoformat()
-    digest = hashlib.sha256(f"{live.cluster_id} {taken_at.isoformat()}".encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{cluster_id} {taken_at.isoformat()}".encode()).hexdigest()[:16]
     snapshot = {"dt": taken_at.date(), "snapshot_id": digest, "taken_at": taken_at}
-    rows = [{"cluster_id": cluster, **row} for row in _rows(live.quotas)]
+    ours = [quota for quota in quotas if quota["entity"].keys() <= _TYPES]
+    columns = (entity_columns(ClientQuotaEntity.of(quota["entity"])) for quota in ours)
+    rows = [
+        {"cluster_id": cluster, **entity, "key": key, "value": float(value)}
+        for entity, quota in zip(columns, ours, strict=True)
+        for key, value in quota["values"].items()
+    ]
     taken = [snapshot | row for row in rows]
     held = [{"valid_from": taken_at, "origin": "snapshot", **row} for row in rows]
     with job.spark():
@@ -145,24 +147,14 @@ def run(job: Job) -> None:
         stored = _stored(lake, QUOTA_VERSION, {"cluster_id": cluster})
         versions = join_versions(stored, _table(QUOTA_VERSION, held), taken_at)
         lake.write(versions, QUOTA_VERSION, [{"cluster_id": cluster}])
-    ours = [quota for quota in live.quotas if quota["entity"].keys() <= _TYPES]
     job.counts |= {
         "cluster_id": cluster,
         "taken_at": taken_at.isoformat(),
-        "rows_in": len(live.quotas),
+        "rows_in": len(quotas),
         "entities": len(ours),
-        "ip_entities_left_out": len(live.quotas) - len(ours),
+        "ip_entities_left_out": len(quotas) - len(ours),
         "rows_out": len(rows),
     }
-
-
-def _rows(quotas: Iterable[Quota]) -> Iterator[dict[str, Any]]:
-    """Yield each value of each entity of users and client-ids."""
-    for quota in quotas:
-        if quota["entity"].keys() <= _TYPES:
-            columns = entity_columns(ClientQuotaEntity.of(quota["entity"]))
-            for key, value in quota["values"].items():
-                yield {**columns, "key": key, "value": float(value)}
 
 
 def _stored(lake: Lake, table: Table, partition: Partition) -> pa.Table:

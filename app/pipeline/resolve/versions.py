@@ -1,9 +1,9 @@
 """Quota versions as resolution needs them: the level of the entity, and when each holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -138,45 +138,36 @@ class Versions:
         names = texts.number(cluster * len(keys) + key, user, client_id)
         order = np.lexsort((until, since, level, names))
         order = order[level[order] > 0]
-        columns = (names, level, rows["value"].to_numpy(), since, until)
-        versions = cls(texts, *(column[order] for column in columns))
-        versions._refuse_overlaps()
+        versions = cls(texts, names, level, rows["value"].to_numpy(), since, until).take(order)
+        same = (np.diff(versions.names) == 0) & (np.diff(versions.level) == 0)
+        overlaps = np.flatnonzero(same & (versions.since[1:] < versions.until[:-1]))
+        if len(overlaps):
+            later = order[overlaps[0] + 1]
+            raise _refusal(rows.slice(later, 1).to_pylist()[0], level[later], since[later])
         return versions
+
+    def take(self, chosen: Numbers) -> Self:
+        """Return some of them."""
+        columns = (self.names, self.level, self.value, self.since, self.until)
+        return type(self)(self.texts, *(column[chosen] for column in columns))
 
     def divided(self, number: int) -> Iterator[Self]:
         """Yield shares by a hash of the user; what names no user is in each of them."""
         user = self.names // (self.texts.no_client_id + 1) % (self.texts.no_user + 1)
         share = np.append(hash_texts(self.texts.users) % number, -1)[user]
-        columns = (self.names, self.level, self.value, self.since, self.until)
-        for each in range(number):
-            chosen = (share < 0) | (share == each)
-            yield type(self)(self.texts, *(column[chosen] for column in columns))
+        return (self.take((share < 0) | (share == each)) for each in range(number))
 
-    def _refuse_overlaps(self) -> None:
-        """Make sure that a key never has two values at a time."""
-        same = (np.diff(self.names) == 0) & (np.diff(self.level) == 0)
-        found = np.flatnonzero(same & (self.since[1:] < self.until[:-1]))
-        if len(found):
-            row = found[0] + 1
-            cluster, key, user, client_id = self._texts_at(row)
-            later = pa.scalar(int(self.since[row]), pa.timestamp("us")).as_py()
-            at = "the same time" if self.since[row] == ALWAYS_US else f"{later}"
-            message = (
-                f"The quota versions of cluster {cluster!r}, level {self.level[row]}, user "
-                f"{user!r}, client-id {client_id!r} overlap: two values of {key} hold at {at}. "
-                "Give --quotas a folder in which each value ends before the next one begins."
-            )
-            raise UsageError(message)
 
-    def _texts_at(self, row: int) -> tuple[str, str, str, str]:
-        names, client_id = divmod(int(self.names[row]), self.texts.no_client_id + 1)
-        group, user = divmod(names, self.texts.no_user + 1)
-        cluster, key = divmod(group, len(self.texts.keys))
-        numbers = (cluster, key, user, client_id)
-        return tuple(  # type: ignore[return-value]
-            texts[number].as_py() if number < len(texts) else ""
-            for texts, number in zip(self.texts, numbers, strict=True)
-        )
+def _refusal(row: Mapping[str, Any], level: int, since: int) -> UsageError:
+    at = (
+        "the same time" if since == ALWAYS_US else pa.scalar(int(since), pa.timestamp("us")).as_py()
+    )
+    return UsageError(
+        f"The quota versions of cluster {row['cluster_id']!r}, level {level}, user "
+        f"{row['user'] or ''!r}, client-id {row['client_id'] or ''!r} overlap: two values of "
+        f"{row['key']} hold at {at}. Give --quotas a folder in which each value ends before the "
+        "next one begins."
+    )
 
 
 def _numbered(column: pa.ChunkedArray) -> tuple[Numbers, pa.Array]:

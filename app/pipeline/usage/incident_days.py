@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from app.pipeline.by_partition import Columns, Reading, by_partition, columns_of
 from app.pipeline.lake import Lake, partitions_of
-from app.pipeline.partitions import Partition, days_of
+from app.pipeline.partitions import Partition
 from app.pipeline.results import Hours
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, THROTTLE_INCIDENT
 from app.pipeline.usage.incidents import (
@@ -23,6 +23,7 @@ from app.pipeline.usage.incidents import (
     VIOLATIONS,
     find_stretches,
     last_minutes,
+    status_of,
     violating_minutes,
 )
 
@@ -76,101 +77,71 @@ class Span(NamedTuple):
     last: int
     is_at_end: bool
 
-    def days(self) -> Iterator[Day]:
-        """Yield the days of their minutes."""
-        return self.start.through(self.end)
+    def touches(self, own: AbstractSet[Day], befores: AbstractSet[Day]) -> bool:
+        """Tell whether days of a run may have changed them.
 
-    def days_behind(self) -> Iterator[Day]:
-        """Yield the days behind them in which they may go on."""
-        return self.start._replace(number=self.end + 1).through(self.last)
-
-
-class Stretches(NamedTuple):
-    """What was found.
-
-    Attributes:
-        rows: As ``find_stretches`` returns them; whole where they begin on ``about``.
-        ends: As ``last_minutes`` returns them, of all days that were read.
-        about: The days whose incidents are to be replaced.
-    """
-
-    rows: pa.Table
-    ends: Mapping[tuple[str, int], int]
-    about: Sequence[Partition]
-    read: Sequence[Partition]
+        They go on there, or were open at the end of the day before, as there was no later minute.
+        """
+        was_open = self.is_at_end and self.start._replace(number=self.end) in befores
+        return was_open or not own.isdisjoint(self.start.through(self.last))
 
 
-def stretches_around(hours: Hours, out: Lake, days: Sequence[Partition], gap: int) -> Stretches:
-    """Find the stretches of days, as a whole.
+def stretches_around(
+    hours: Hours, out: Lake, days: Sequence[Partition], gap: int
+) -> tuple[pa.Table, Sequence[Partition], Sequence[Partition]]:
+    """Find the stretches that days have changed, as a whole.
 
-    ``out`` has the incidents that were found before. A run is about ``days``.
+    Returned are the stretches as ``find_stretches`` has them, with their status, the days on which
+    they begin, of which all incidents are to be replaced, and the days that were read.
+
+    Args:
+        out: Has the incidents that were found before.
+        days: Which the run is about.
     """
     own = {Day.of(day) for day in days}
     befores = _of(hours.last_before(day.partition) for day in own if day.plus(-1) not in own)
     read = own | befores
-    read |= _behind(out, own, read)
     while True:
         violating = _violating(hours, _partitions(read))
         found, ends = find_stretches(violating, gap), last_minutes(violating)
         spans = _spans_of(found, ends, gap)
-        about = _replaced(spans, own, befores)
+        # Of what is one stretch now, others may have begun on each of its days.
+        changed = (span.start.through(span.end) for span in spans if span.touches(own, befores))
+        about = own.union(*changed)
         about |= _went_on(out, about, own)
-        wanted = {
-            day for span in spans if span.start in about for day in span.first.through(span.last)
-        }
-        more = _of([hours.having(_partitions((wanted | about) - read))])
-        more |= _behind(out, about, read) - read
+        whole = (span.first.through(span.last) for span in spans if span.start in about)
+        more = _of([hours.having(_partitions(about.union(*whole) - read))])
         if not more:
-            return Stretches(found, ends, _partitions(about), _partitions(read))
+            break
         read |= more
+    behind = {day.cluster_id: day.plus(1) for day in sorted(read)}
+    ends |= {day: day.number * _DAY for day in behind.values() if _has_hours_from(out, day)}
+    rows = found.append_column("status", status_of(found, ends))
+    starts = map(Day, rows["cluster_id"].to_pylist(), rows["dt"].cast(pa.int32()).to_pylist())
+    rows = rows.filter(pa.array([start in about for start in starts], pa.bool_()))
+    return rows, _partitions(about), _partitions(read)
 
 
 def _violating(hours: Hours, days: Sequence[Partition]) -> pa.Table:
     hours.remember(days)
     found = partitions_of(hours.lakes, BUCKET_HOUR, days)
     columns = Columns(BUCKET_HOUR, HOUR_COLUMNS, divided_by="bucket_id")
-
     reading = Reading([columns], _BYTES_OF_SHARE, BY_DAY)
     made = by_partition(hours.lakes, reading, found, lambda _, rows: violating_minutes(rows))
     return made.rows(VIOLATIONS).toArrow()
 
 
-def _behind(out: Lake, days: AbstractSet[Day], read: AbstractSet[Day]) -> set[Day]:
-    """Return the days behind days that say whether their incidents have ended.
+def _has_hours_from(out: Lake, day: Day) -> bool:
+    """Tell whether there are hours within a month, so that incidents before a day have ended.
 
     Only what is in --out says so: --to leaves out what is behind it.
     """
-    return _of(_first_behind(out, day) for day in days if day.plus(1) not in read)
-
-
-def _first_behind(out: Lake, day: Day) -> list[Partition]:
-    """Return the first day behind one that has hours, if there is one within a month."""
-    for numbers in (range(1, 2), range(2, _MONTH + 1)):
-        days = [day.plus(number).partition for number in numbers]
-        if found := days_of(partitions_of([out], BUCKET_HOUR, days)):
-            return found[:1]
-    return []
-
-
-def _replaced(spans: Iterable[Span], own: AbstractSet[Day], befores: AbstractSet[Day]) -> set[Day]:
-    """Return the days of a run, and those on which incidents begin that it may have changed."""
-    replaced = set(own)
-    for span in spans:
-        if any(day in own for day in span.days()):
-            # Of what is one stretch now, others may have begun on each of these days.
-            replaced |= set(span.days())
-        elif any(day in own for day in span.days_behind()):
-            replaced.add(span.start)
-        elif span.is_at_end and span.start._replace(number=span.end) in befores:
-            # It was open until there were later minutes.
-            replaced.add(span.start)
-    return replaced
+    days = [day.plus(number).partition for number in range(_MONTH)]
+    return bool(out.partitions(BUCKET_HOUR, days))
 
 
 def _went_on(out: Lake, days: AbstractSet[Day], own: AbstractSet[Day]) -> set[Day]:
     """Return the days of the incidents that were found before, and touched days of a run."""
-    if not out.has(THROTTLE_INCIDENT):
-        return set()
     columns = Columns(THROTTLE_INCIDENT, ("cluster_id", "dt", "end"))
     found = columns_of([out], columns, _partitions(days))
     start, end = found["dt"].cast(pa.int32()), found["end"].cast(pa.int64())

@@ -12,7 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.pipeline.usage.measures import Numbers, begins_of, bit_length, hours_of_epoch, ranks_of
+from app.pipeline.usage.measures import (
+    Numbers,
+    begins_of,
+    bit_length,
+    hours_of_epoch,
+    ranks_of,
+    with_columns,
+)
 
 HOUR_COLUMNS: Final = (
     *("cluster_id", "dt", "hour", "key", "bucket_id", "broker_id", "present", "violations"),
@@ -77,33 +84,29 @@ def find_stretches(violating: pa.Table, gap: int) -> pa.Table:
     numbers = [column[begins] for column in bucket_on_broker]
     deferred = minutes["deferred"]
     named = minutes.select(_ON_BROKER).take(begins)
-    return pa.table(
+    return with_columns(
+        named,
         {
-            **dict(zip(_ON_BROKER, named.columns, strict=True)),
             "dt": pa.array(starts // _DAY, pa.int32()).cast(pa.date32()),
             "incident_id": _incident_ids(named, starts),
             "level": minutes["level"].take(lasts),
             "start": _times(starts),
             "end": _times(ends),
-            "minutes": pa.array(counts, pa.int32()),
-            "peak_ratio": _nullable(np.fmax.reduceat(minutes["ratio"].to_numpy(), begins)),
-            "throttle_ms_p95": _nullable(_p95(minutes["throttle_ms"].to_numpy(), begins, counts)),
+            "minutes": counts,
+            "peak_ratio": np.fmax.reduceat(minutes["ratio"].to_numpy(), begins),
+            "throttle_ms_p95": _p95(minutes["throttle_ms"].to_numpy(), begins, counts),
             "est_deferred_bytes": pa.array(
                 np.add.reduceat(pc.fill_null(deferred, 0).to_numpy(), begins),
                 # Of a key that counts no bytes all are null.
                 mask=deferred.is_null().take(begins).to_numpy(),
             ),
             "brokers_affected": _brokers_affected(numbers, starts, ends),
-        }
+        },
     )
 
 
 def _times(minutes: Numbers) -> pa.Array:
     return pa.array(minutes * _MINUTE_US).cast(pa.timestamp("us", "UTC"))
-
-
-def _nullable(values: Numbers) -> pa.Array:
-    return pa.array(values, from_pandas=True)
 
 
 def _incident_ids(named: pa.Table, starts: Numbers) -> pa.Array:
@@ -126,7 +129,7 @@ def _p95(values: Numbers, begins: Numbers, counts: Numbers) -> Numbers:
     return found
 
 
-def _brokers_affected(numbers: list[Numbers], starts: Numbers, ends: Numbers) -> pa.Array:
+def _brokers_affected(numbers: list[Numbers], starts: Numbers, ends: Numbers) -> Numbers:
     """Count the brokers that have a stretch of the same bucket at the same time.
 
     ``numbers`` are the broker, and then what tells buckets apart, of stretches in order; ends are
@@ -141,13 +144,13 @@ def _brokers_affected(numbers: list[Numbers], starts: Numbers, ends: Numbers) ->
     first = np.repeat(broker[buckets], sizes)
     brokers = np.repeat(np.add.reduceat(is_first, buckets), sizes)
     of_starts, of_ends = ((broker << _TIME_BITS) + each for each in (starts, ends))
-    count = np.zeros(len(starts), np.int32)
+    count = np.zeros(len(starts), int)
     for number in range(int(brokers.max(initial=0))):
         at = np.flatnonzero(brokers > number)
         other = (first[at] + number) << _TIME_BITS
         begun = np.searchsorted(of_starts, other + ends[at])
         count[at] += begun > np.searchsorted(of_ends, other + starts[at], "right")
-    return pa.array(count)
+    return count
 
 
 def status_of(stretches: pa.Table, last: Mapping[tuple[str, int], int]) -> pa.Array:
@@ -167,10 +170,6 @@ QUOTA_COLUMNS: Final = (
     *("quota_user", "quota_user_default", "quota_client_id", "quota_client_default"),
 )
 """Of ``DIM_BUCKET``."""
-
-QUOTAS: Final = """cluster_id string, bucket_id bigint, level tinyint, last_seen timestamp,
-    quota_user string, quota_user_default boolean, quota_client_id string,
-    quota_client_default boolean"""
 
 
 def latest_quotas(buckets: pa.Table, bucket_ids: pa.Array) -> pa.Table:
