@@ -24,6 +24,7 @@ from app.pipeline.usage.measures import (
     begins_of,
     bin_middles,
     bit_length,
+    ends_of,
     ranks_of,
     usable,
     with_columns,
@@ -101,7 +102,7 @@ def _days_of(hours: pa.Table, expected: Expected) -> pa.Table:
     hour, broker, bucket, key = (column[order] for column in columns)
     buckets, brokers = begins_of(key, bucket), begins_of(key, bucket, broker)
     last = hour.astype(np.int64) * 60 + bit_length(hours["present"].to_numpy())
-    by_broker = _sums(hours, brokers, np.append(brokers, len(key))[1:] - 1, is_pool=False)
+    by_broker = _sums(hours, brokers, ends_of(brokers, len(key)), is_pool=False)
     # In the pool, limit and level are those of the highest broker that has the last minute.
     position = last * 2**32 + broker
     sizes = np.diff(np.append(buckets, len(key)))

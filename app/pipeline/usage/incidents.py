@@ -16,6 +16,7 @@ from app.pipeline.usage.measures import (
     Numbers,
     begins_of,
     bit_length,
+    ends_of,
     hours_of_epoch,
     ranks_of,
     with_columns,
@@ -179,7 +180,7 @@ def latest_quotas(buckets: pa.Table, bucket_ids: pa.Array) -> pa.Table:
     own = own.sort_by([(name, "ascending", "at_start") for name in QUOTA_COLUMNS])
     ranks = ranks_of(own["cluster_id"])
     begins = begins_of(ranks, *(own[name].to_numpy() for name in LIMITED[1:]))
-    return own.take(np.append(begins, len(own))[1:] - 1)
+    return own.take(ends_of(begins, len(own)))
 
 
 PAIR: Final = "pair"
