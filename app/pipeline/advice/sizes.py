@@ -31,6 +31,7 @@ from app.pipeline.advice.output import rows_to_table, whole_table
 from app.pipeline.advice.use import (
     MOST_DAYS,
     begins_on_brokers,
+    grouped,
     in_order,
     minutes_of_hours,
     uses_on_brokers,
@@ -70,8 +71,8 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
     Returns:
         What ``uses_on_brokers`` returns of the busiest broker but for ``minutes`` and
         ``throttled_minutes``, which are of all, and ``level`` and ``limit``, which are of the
-        bucket's last hour, on ``last_day``; ``coverage``; ``median`` (of the
-        brokers' rates) and ``cluster_total`` (their sum); ``brokers`` and ``days``, which count.
+        bucket's last hour, on ``last_day``; ``coverage``; ``median`` (of the brokers' rates) and
+        ``cluster_total`` (their sum); ``brokers`` and ``days``, which count.
     """
     hours = _under_last_limit(in_order(hours))
     uses = uses_on_brokers(hours, percent, weights)
@@ -79,10 +80,11 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
     begins = begins_of(bucket)
     counts = np.diff(begins, append=len(bucket))
     # The busiest broker is last of its bucket; of equal ones the lowest id.
-    order = np.lexsort((-broker, rate, np.repeat(np.arange(len(begins)), counts)))
+    order = np.lexsort((-broker, rate, bucket))
     busiest, in_rank = uses.take(order[begins + counts - 1]), rate[order]
     lower, upper = begins + (counts - 1) // 2, begins + counts // 2
     last = hours.take(_last_rows(hours))
+    days = grouped(hours, ["bucket_id"], {"age": "count_distinct"})
     same = ("cluster_id", "key", "bucket_id", "broker_id", "p95", "rate", "peak")
     return pa.table(
         {
@@ -95,7 +97,7 @@ def busiest_brokers(hours: pa.Table, percent: int, weights: Sequence[int]) -> pa
             "median": (in_rank[lower] + in_rank[upper]) / 2,
             "cluster_total": np.add.reduceat(rate, begins),
             "brokers": counts.astype(np.int32),
-            "days": _days(hours),
+            "days": days.sort_by("bucket_id")["age"],
         }
     )
 
@@ -116,14 +118,6 @@ def _last_rows(hours: pa.Table) -> Numbers:
     begins = _begins(hours)
     latest = np.maximum.reduceat(position, begins)
     return np.flatnonzero(position == np.repeat(latest, np.diff(begins, append=len(position))))
-
-
-def _days(hours: pa.Table) -> Numbers:
-    """Count the days of each bucket on any broker."""
-    begins = _begins(hours)
-    bucket = np.repeat(np.arange(len(begins)), np.diff(begins, append=hours.num_rows))
-    days = np.unique(bucket * MOST_DAYS + hours["age"].to_numpy())
-    return np.bincount(days // MOST_DAYS, minlength=len(begins)).astype(np.int32)
 
 
 def advice_of(evidence: Evidence, uses: pa.Table, rules: SizingRules) -> pa.Table:
