@@ -30,7 +30,7 @@ from app.pipeline.usage.incidents import PAIR
 from app.pipeline.usage.measures import Numbers
 from app.pipeline.whatif.model import MICRO
 
-_LONG_ENOUGH: Final = 0.9
+LONG_ENOUGH: Final = 0.9
 """So many of the days must have data."""
 
 
@@ -55,7 +55,7 @@ def stale_values(
         is_recent = (own["origin"].to_numpy(zero_copy_only=False) == AUDIT) & (
             own["valid_from"].cast(pa.int64()).to_numpy() > since.timestamp() * MICRO
         )
-        may_be_silent = ~is_recent & (with_data >= _LONG_ENOUGH * days)
+        may_be_silent = ~is_recent & (with_data >= LONG_ENOUGH * days)
         cluster_columns = ClusterColumns(own, seen.filter(of_cluster), may_be_silent)
         of_all = {"cluster_id": cluster, "days": with_data, "since": since, "until": until}
         tables.append(whole_table(STALE_QUOTA, cluster_columns.stale(days, inventory), **of_all))

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from app.domain.right_sizes import SizingRules
 from app.pipeline.advice.evidence import Evidence
 from app.pipeline.advice.output import advise, rows_to_table, write_advice
-from app.pipeline.advice.stale import read_inventory, stale_values
+from app.pipeline.advice.stale import LONG_ENOUGH, read_inventory, stale_values
 from app.pipeline.advice.uncovered import uncovered_rows
 from app.pipeline.commands.rightsize import days_option
 from app.pipeline.job import Job
@@ -95,7 +95,7 @@ def write_stale(
     kinds = stale["kind"].value_counts().to_pylist()
     job.counts["stale"] = dict(sorted((each["values"], each["counts"]) for each in kinds))
     job.findings += stale.num_rows
-    if few := [name for name, number in evidence.days.items() if number < 0.9 * days]:
+    if few := [name for name, number in evidence.days.items() if number < LONG_ENOUGH * days]:
         names = ", ".join(map(repr, few))
         job.say(
             f"of {names} there are data of fewer than {days} days: who was not seen is not judged."
