@@ -9,6 +9,7 @@ import pytest
 from app.pipeline.advice.capacity import Capacity, capacity_of, read_capacity
 from app.pipeline.advice.drift import read_desired
 from app.pipeline.advice.stale import read_inventory
+from app.pipeline.commands.overcommit import summary_of
 from app.pipeline.errors import UsageError
 from tests.pipeline.conftest import Command
 
@@ -170,3 +171,21 @@ def test_wrong_usage_is_refused_before_spark_is_started(
     done = command(*(argument.format(bad=bad) for argument in arguments))
     assert (done.returncode, "starting Spark" in done.stderr) == (2, False)
     assert sentence in done.stderr
+
+
+def promise(broker_id: int, ratio: float | None) -> dict[str, Any]:
+    ratios = {"limits_ratio": ratio, "p99_of_sums_ratio": 0.25, "over": ratio and ratio > 1}
+    return {"cluster_id": "c", "broker_id": broker_id, "direction": "in", **ratios}
+
+
+def test_brokers_over_their_capacity_are_listed():
+    rows = [promise(1, 1.5), promise(2, 0.9), promise(3, 12.0), promise(4, None)]
+    assert list(summary_of(rows)) == [
+        "",
+        "Over their capacity:",
+        "  cluster  broker  direction  limits  needed at once",
+        "  c        3       in         1,200%  25%",
+        "  c        1       in         150%    25%",
+    ]
+    nothing = "No broker's limits are above its capacity, as far as that is there."
+    assert list(summary_of([promise(4, None)])) == ["", nothing]

@@ -5,8 +5,8 @@ clusters.
 """
 
 import argparse
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 from app.pipeline.advice.capacity import DEFAULT_BROKER, Capacity, read_capacity
 from app.pipeline.advice.commits import commit_rows
@@ -16,6 +16,7 @@ from app.pipeline.commands.rightsize import days_option
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.options import number_option
+from app.pipeline.summary import columns
 from app.pipeline.tables import BROKER_COMMIT
 
 DAYS: Final = 7
@@ -69,6 +70,31 @@ def write_commits(job: Job, evidence: Evidence, capacities: Mapping[int, Capacit
     job.counts["brokers"] = len({(row["cluster_id"], row["broker_id"]) for row in rows})
     job.counts["over"] = sum(1 for row in rows if row["over"])
     job.findings += job.counts["over"]
+    job.summary = list(summary_of(rows))
     brokers = {row["broker_id"] for row in rows}
     if DEFAULT_BROKER not in capacities and (unlisted := sorted(brokers - set(capacities))):
         job.say(f"--capacity says nothing of the brokers {', '.join(map(str, unlisted))}.")
+
+
+_LISTED: Final = 10
+_NOTHING: Final = "No broker's limits are above its capacity, as far as that is there."
+
+
+def summary_of(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the brokers that have promised most beyond what they can do."""
+    over = sorted((row for row in rows if row["over"]), key=lambda row: -row["limits_ratio"])
+    yield ""
+    yield "Over their capacity:" if over else _NOTHING
+    yield from columns(
+        ("cluster", "broker", "direction", "limits", "needed at once"),
+        [
+            (
+                row["cluster_id"],
+                f"{row['broker_id']}",
+                row["direction"],
+                f"{row['limits_ratio']:,.0%}",
+                f"{row['p99_of_sums_ratio']:,.0%}",
+            )
+            for row in over[:_LISTED]
+        ],
+    )
