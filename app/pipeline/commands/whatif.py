@@ -98,27 +98,21 @@ def run(job: Job) -> None:
         if lakes is None:
             return
         hours = Scope.of(job).hours(lakes, RATE_MINUTE)
-        through = _end_of_minutes(lakes, hours)
-        of_run = _write(job, lakes, hours, through)
+        of_run, through = _write(job, lakes, hours)
         say_if_empty(job)
         if job.options.plot:
             draw_timelines(job, [job.lake()], job.options.plot, job.run_id)
     publish_advice(job, SERVED[job.name], of_run, Reach(through, None))
 
 
-def _end_of_minutes(lakes: Sequence[Lake], hours: Sequence[Partition]) -> datetime | None:
-    """Return the end of the last minute that there is, UTC: its hour may have begun just now."""
-    if not hours:
-        return None
-    last = columns_of(lakes, Columns(RATE_MINUTE, ("ts",)), hours[-1:])["ts"]
-    newest = pc.max(last.cast(pa.timestamp("us", "UTC"))).as_py()
-    return None if newest is None else newest + timedelta(minutes=1)
-
-
 def _write(
-    job: Job, lakes: Sequence[Lake], hours: Sequence[Partition], through: datetime | None
-) -> Sequence[Partition]:
-    """Write the tables, count into the report, and return their partitions."""
+    job: Job, lakes: Sequence[Lake], hours: Sequence[Partition]
+) -> tuple[Sequence[Partition], datetime | None]:
+    """Write the tables, and count into the report.
+
+    Returns:
+        Their partitions, and the end of the last minute: its hour may have begun just now.
+    """
     cluster = _cluster(hours)
     now = _current_versions(job, cluster)
     proposal = _proposal(job, quotas_of(now))
@@ -134,15 +128,16 @@ def _write(
     versions = (now, proposal.versions(now, own["cluster_id"]))
     touched = find_touched(series, versions, (proposal.before, proposal.proposed()))
 
-    rows_in: list[int] = []
+    read_rows: list[tuple[int, datetime | None]] = []
 
     def read(hour: Partition) -> pa.Table:
         rates = columns_of(lakes, Columns(RATE_MINUTE, RATES), [hour])
-        rows_in.append(len(rates))
+        read_rows.append((len(rates), pc.max(rates["ts"]).as_py()))
         return rates
 
     summed = throttled_buckets(read, hours, touched.members)
-    job.counts["rows_in"] = sum(rows_in)
+    job.counts["rows_in"] = sum(rows for rows, _ in read_rows)
+    through = max((last + timedelta(minutes=1) for _, last in read_rows if last), default=None)
     entities = _entities(summed, touched.buckets, job.options.delivery_timeout)
     found = _count(entities)
     worst = _worst(entities, ("throttled_s_new_high", "throttled_s_now"))
@@ -166,7 +161,7 @@ def _write(
     job.counts |= {name: value for name, value in found.items() if name != "minutes"}
     job.findings = found["longer"]
     job.summary = list(_lines(entities, found))
-    return of_run
+    return of_run, through
 
 
 _OF_SERIES: Final = ("cluster_id", "key", "user", "client_id", "grain")
