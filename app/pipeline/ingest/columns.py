@@ -7,12 +7,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 from app.domain.metric_labels import (
     BROKER,
@@ -30,8 +28,6 @@ from app.pipeline.ingest.texts import Texts, decoded, numbers_of, time_of
 
 Columns = Mapping[str, str]
 """``ts``, ``value`` or a field of labels to the header of its column."""
-
-_CELL: Final = '(?:"(?:[^"]|"")*"|[^"{0}][^{0}]*|)'
 
 
 class Headers(NamedTuple):
@@ -104,34 +100,11 @@ def delimiter_of(header: str) -> str:
     return "\t" if "\t" in header else ","
 
 
-def records(lines: pa.Table, headers: Headers) -> Rows:
-    """Return the points of lines of CSV: file, line and text.
-
-    Lines that are no record, or have other cells than the header, have nulls.
-    """
-    text, number, delimiter = lines["text"], len(headers.names), delimiter_of(headers.line)
-    pattern = f"^{delimiter.join([_CELL.format(delimiter)] * number)}$"
-    is_record = pc.match_substring_regex(text.cast(pa.binary()), pattern)
-    # The first is there in any case, and taken off again.
-    first = delimiter.join(['""'] * number).encode()
-    content = b"\n".join([first, *text.filter(is_record).cast(pa.binary()).to_pylist()])
-    names = [f"{at}" for at in range(number)]
-    cells = csv.read_csv(
-        pa.BufferReader(content),
-        csv.ReadOptions(use_threads=False, column_names=names, block_size=len(content) + 1),
-        csv.ParseOptions(delimiter=delimiter),
-        csv.ConvertOptions(
-            check_utf8=False,
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            include_columns=[f"{headers.names.index(name)}" for name in headers.read],
-        ),
-    )
-    record = pc.if_else(is_record, pa.array(np.cumsum(is_record)), None)
-    rows = cells.take(record).rename_columns(headers.read)
-    points = _points(lines, rows, headers)
-    return points, lambda at, _: decoded(text.take(pa.array(at)))
+def cells(read: pa.Table, headers: Headers) -> Rows:
+    """Return the points of lines of CSV: file, line, text and the columns of the headers."""
+    columns = read.select(range(3, read.num_columns)).rename_columns(headers.read)
+    points = _points(read, columns, headers)
+    return points, lambda at, _: decoded(read[2].take(pa.array(at)))
 
 
 def tidy_rows(read: pa.Table, headers: Headers) -> Rows:

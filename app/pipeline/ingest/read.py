@@ -11,10 +11,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
-from pyspark.sql.types import TimestampType
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType, TimestampType
 
 from app.pipeline.errors import PipelineError
-from app.pipeline.ingest.columns import Headers, records, tidy_rows
+from app.pipeline.ingest.columns import Headers, cells, delimiter_of, tidy_rows
 from app.pipeline.ingest.inputs import Inputs
 from app.pipeline.ingest.labels import ANSWERS, MESSAGES, Series, SeriesLabels
 from app.pipeline.ingest.points import LONGEST_TEXT, POINTS_DDL, Rows, Rules, judge_batches
@@ -24,6 +25,10 @@ from app.pipeline.spark import spark_failures
 
 _BROKEN: Final = re.compile("FAILED_READ_FILE|InfrastructureError: .* cannot be read: ")
 """What Spark says of a file, and a task that reads one itself."""
+
+_LATIN: Final = "ISO-8859-1"
+_CSV: Final = {"escape": '"', "emptyValue": "", "nullValue": "", "columnNameOfCorruptRecord": "bad"}
+_CELL: Final = r'(?:"(?:[^"]++|"")*+"|[^"{0}][^{0}]*+|)'
 
 LINES: Final = "source string, line bigint, text string"
 _NO_ANSWER: Final = "no answer of query_range: no JSON, or data.result lacks series"
@@ -57,14 +62,46 @@ def _readings(
             yield read, partial(tidy_rows, headers=headers)
         elif series is None:
             lines = _lines(session, inputs, paths).where(sf.col("text") != headers.line)
-            yield lines, partial(records, headers=headers)
+            yield _cells_of_csv(lines, headers), partial(cells, headers=headers)
         else:
             texts.append(_lines(session, inputs, paths))
     if inputs.items:
-        texts.append(in_tasks(session, inputs.items, inputs.read_item, LINES))
+        texts.append(lines_of_items(session, inputs))
     if series is not None:
         find = partial(series.find, labels=SeriesLabels(rules.map))
         yield from ((_series_of(each, series), find) for each in texts)
+
+
+class _ItemReader(DataSourceReader):
+    """Reads each item in a task of its own."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._items, self._read = inputs.items, inputs.read_item
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(number) for number in range(len(self._items))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        yield from self._read(self._items[partition.value])
+
+
+def lines_of_items(session: SparkSession, inputs: Inputs) -> DataFrame:
+    """Return messages of topics or answers of servers: ``LINES``.
+
+    Options belong to Spark's plans, so items, which may have passwords, are in the class.
+    """
+    reader = _ItemReader(inputs)
+
+    class TopicsAndServers(DataSource):
+        def schema(self) -> str:
+            return LINES
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            del schema
+            return reader
+
+    session.dataSource.register(TopicsAndServers)
+    return session.read.format(TopicsAndServers.name()).load()
 
 
 def in_tasks(
@@ -73,10 +110,7 @@ def in_tasks(
     act: Callable[[Item], Iterable[pa.RecordBatch]],
     ddl: str,
 ) -> DataFrame:
-    """Return what a function makes of each item, in a task of its own.
-
-    Items and function are in no plan and no setting of Spark: they may have passwords.
-    """
+    """Return what a function makes of each item, in a task of its own."""
     numbers = session.range(0, len(items), 1, max(len(items), 1))
     return numbers.mapInArrow(partial(_act, items=items, act=act), ddl)
 
@@ -161,6 +195,27 @@ def _series_of(lines: DataFrame, series: Series) -> DataFrame:
     )
     text = f"if(line is null, '{_NO_ANSWER}', text) text"
     return found.selectExpr("source", "coalesce(bigint(line) + 1, 0) line", text)
+
+
+def _cells_of_csv(lines: DataFrame, headers: Headers) -> DataFrame:
+    """Parse lines of CSV: source, line, text and the headers.
+
+    Lines that are no record, or have other cells than the header, have nulls.
+    """
+    delimiter = delimiter_of(headers.line)
+    columns = ", ".join(f"c{at} string" for at in range(len(headers.names)))
+    cell = _CELL.format(delimiter)
+    is_strict = sf.col("text").rlike(f"^{cell}(?:{delimiter}{cell})*+$")
+    # Bytes become characters and bytes again: the parser would replace what is no UTF-8.
+    latin = sf.decode(sf.col("text").cast("binary"), _LATIN)
+    record = sf.from_csv(latin, f"{columns}, bad string", {**_CSV, "sep": delimiter})
+    read = lines.withColumn("record", sf.when(is_strict, record))
+    of_header = {name: f"record.c{headers.names.index(name)}" for name in headers.read}
+    named = [
+        sf.when(sf.isnull("record.bad"), sf.encode(of, _LATIN).cast("string")).alias(f"source {at}")
+        for at, of in enumerate(of_header.values())
+    ]
+    return read.select("source", "line", sf.left("text", sf.lit(LONGEST_TEXT)), *named)
 
 
 def _columns_of_parquet(

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from app.localdev.kafka import LocalKafka
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest import kafka_topic
+from app.pipeline.ingest.inputs import KAFKA, Inputs
 from app.pipeline.ingest.kafka_topic import (
     OffsetRange,
     cut,
@@ -26,7 +27,7 @@ from app.pipeline.ingest.kafka_topic import (
     topic_of,
 )
 from app.pipeline.ingest.points import Rules
-from app.pipeline.ingest.read import LINES, in_tasks, read_points
+from app.pipeline.ingest.read import lines_of_items, read_points
 from app.pipeline.job import Job
 from app.pipeline.spark import spark_session
 from tests.pipeline.conftest import Command
@@ -96,8 +97,9 @@ def test_all_messages_up_to_the_offsets_of_the_plan_are_read_in_ranges(
 
 def messages(spark: SparkSession, servers: str, topic: str, end: int, **settings: str) -> DataFrame:
     """Return the messages of the first partition before an offset."""
-    read = partial(read_range, settings=settings)
-    return in_tasks(spark, [(servers, OffsetRange(topic, 0, 0, end))], read, LINES)
+    items = [(servers, OffsetRange(topic, 0, 0, end))]
+    inputs = Inputs(KAFKA, items=items, read_item=partial(read_range, settings=settings))
+    return lines_of_items(spark, inputs)
 
 
 def test_each_session_and_each_reading_has_ranges_of_its_own(
@@ -138,7 +140,7 @@ def test_a_password_is_in_no_plan_and_no_setting_of_spark(
     produce(producer, "secret", adapter_message(Point()))
     done = ingest_command(spark_command, servers, tmp_path, "--explain")
     assert done.returncode == 0, done.stderr
-    assert "Range (0, 1" in done.stderr
+    assert "Scan TopicsAndServers" in done.stderr
     read = messages(spark, servers, "secret", 1, **{"sasl.password": PASSWORD})
     execution = read._jdf.queryExecution()
     plans = [execution.toString(), execution.logical().toJSON(), execution.analyzed().toJSON()]
