@@ -15,7 +15,7 @@ from app.domain.quantities import value_in_words
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, partitions_of, read_all, read_first
+from app.pipeline.lake import Lake, read_all, read_first
 from app.pipeline.partitions import Partition
 from app.pipeline.results import Scope
 from app.pipeline.tables import DIM_BUCKET, THROTTLE_INCIDENT, UTILIZATION_DAILY, Table
@@ -86,10 +86,9 @@ class Results:
         if not lakes:
             return [], None
         cluster = self.scope.cluster
-        within = [{"cluster_id": cluster}] if cluster else None
-        days = partitions_of(lakes, THROTTLE_INCIDENT, within) if self.days is None else self.days
+        within = [{"cluster_id": cluster}] if cluster and self.days is None else self.days
         columns = Columns(THROTTLE_INCIDENT, THROTTLE_INCIDENT.columns)
-        rows = columns_of(lakes, columns, days).filter(pc.field("status") == "open")
+        rows = columns_of(lakes, columns, within).filter(pc.field("status") == "open")
         by = [("peak_ratio", "descending"), ("start", "ascending"), ("incident_id", "ascending")]
         found = rows.sort_by(by).slice(0, _LISTED).to_pylist()
         names = self._names(found, [(row["end"] - timedelta.resolution).date() for row in found])
@@ -103,8 +102,7 @@ class Results:
         lakes = self.lakes_with(DIM_BUCKET)
         if not (lakes and rows):
             return {}
-        hours = partitions_of(lakes, DIM_BUCKET, of_days)
-        named = columns_of(lakes, Columns(DIM_BUCKET, DIM_BUCKET.columns), hours)
+        named = columns_of(lakes, Columns(DIM_BUCKET, DIM_BUCKET.columns), of_days)
         own = named.filter(pc.field("bucket_id").isin([row["bucket_id"] for row in rows]))
         return {_position(row): row for row in own.to_pylist()}
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 from app.pipeline.errors import UsageError
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, partitions_of, read_first
+from app.pipeline.lake import Lake, read_first
 from app.pipeline.results import Scope, explain, say_plan
 from app.pipeline.tables import (
     BUCKET_MINUTE,
@@ -95,9 +95,7 @@ def observation_minutes(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
 def _histograms(lakes: Sequence[Lake], scope: Scope) -> DataFrame:
     for lake in lakes:
         lake.require(UTILIZATION_DAILY)
-    names = {day["cluster_id"] for day in partitions_of(lakes, UTILIZATION_DAILY)}
-    clusters = [{"cluster_id": name} for name in sorted(names)]
-    return histogram(scope.of_days(read_first(lakes, UTILIZATION_DAILY, clusters)))
+    return histogram(scope.of_days(read_first(lakes, UTILIZATION_DAILY, [{}])))
 
 
 _TABLES: Final[Mapping[Table, Callable[[Sequence[Lake], Scope], DataFrame]]] = {

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.job import Job
-from app.pipeline.lake import Lake, partitions_of
+from app.pipeline.lake import Lake
 from app.pipeline.partitions import Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
@@ -64,7 +64,7 @@ def write_utilization(
     def write(read: Hours) -> int:
         """Sum up days from all of their hours."""
         read.remember(days)
-        daily = days_of_buckets(read.lakes, partitions_of(read.lakes, BUCKET_HOUR, days))
+        daily = days_of_buckets(read.lakes, days)
         explain(job, UTILIZATION_DAILY, daily)
         return out.write(daily, UTILIZATION_DAILY, days, revision=read.revision)
 

@@ -49,20 +49,20 @@ Expected = Mapping[int | None, int]
 """In how many minutes of a day each broker reported anything; null adds up all brokers."""
 
 
-def days_of_buckets(lakes: Sequence[Lake], hours: Sequence[Partition]) -> ByTasks:
-    """Return ``UTILIZATION_DAILY`` of hours of buckets in lakes, which are all hours of days."""
+def days_of_buckets(lakes: Sequence[Lake], days: Sequence[Partition]) -> ByTasks:
+    """Return ``UTILIZATION_DAILY`` of all hours of days."""
     schema = arrow_schema(UTILIZATION_DAILY.ddl)
 
     def make(_: Share, hours: pa.Table, present: pa.Table) -> pa.Table:
-        days = _days_of(hours, _expected_minutes(present))
-        return days.select(schema.names).cast(schema)
+        summed = _days_of(hours, _expected_minutes(present))
+        return summed.select(schema.names).cast(schema)
 
     columns = (
         Columns(BUCKET_HOUR, _READ, divided_by="bucket_id"),
         # Brokers have the minutes of all buckets, which may be in other shares.
         Columns(BUCKET_HOUR, ("broker_id", "hour", "present")),
     )
-    return by_partition(lakes, Reading(columns, _BYTES_OF_SHARE, BY_DAY), hours, make)
+    return by_partition(lakes, Reading(columns, _BYTES_OF_SHARE, BY_DAY), days, make)
 
 
 def _expected_minutes(hours: pa.Table) -> Expected:

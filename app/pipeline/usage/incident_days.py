@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from app.pipeline.by_partition import Columns, Reading, by_partition, columns_of
-from app.pipeline.lake import Lake, partitions_of
+from app.pipeline.lake import Lake
 from app.pipeline.partitions import Partition
 from app.pipeline.results import Hours
 from app.pipeline.tables import BUCKET_HOUR, BY_DAY, THROTTLE_INCIDENT
@@ -124,10 +124,9 @@ def stretches_around(
 
 def _violating(hours: Hours, days: Sequence[Partition]) -> pa.Table:
     hours.remember(days)
-    found = partitions_of(hours.lakes, BUCKET_HOUR, days)
     columns = Columns(BUCKET_HOUR, HOUR_COLUMNS, divided_by="bucket_id")
     reading = Reading([columns], _BYTES_OF_SHARE, BY_DAY)
-    made = by_partition(hours.lakes, reading, found, lambda _, rows: violating_minutes(rows))
+    made = by_partition(hours.lakes, reading, days, lambda _, rows: violating_minutes(rows))
     return made.rows(VIOLATIONS).toArrow()
 
 

@@ -69,16 +69,13 @@ def find_stretches(violating: pa.Table, gap: int) -> pa.Table:
     brokers have a stretch of the bucket at the same time.
     """
     minutes = violating.filter(violating["key"].is_valid())
-    ranks = [ranks_of(minutes[name]) for name in ("key", "cluster_id")]
-    columns = [*(minutes[name].to_numpy() for name in ("ts", "broker_id", "bucket_id")), *ranks]
+    columns = [minutes[name].to_numpy() for name in ("ts", "broker_id", "bucket_id")]
+    columns.append(ranks_of(minutes["cluster_id"]))
     order = np.lexsort(columns)
     minutes = minutes.take(order).combine_chunks()
     ts, *bucket_on_broker = (column[order] for column in columns)
-    runs = begins_of(*bucket_on_broker)
-    is_first = np.zeros(len(ts), bool)
-    is_first[1:] = np.diff(ts) > gap
-    is_first[runs] = True
-    begins = np.flatnonzero(is_first)
+    pauses = np.cumsum(np.diff(ts, prepend=ts[:1]) > gap)
+    begins = begins_of(pauses, *bucket_on_broker)
     counts = np.diff(np.append(begins, len(ts)))
     lasts = begins + counts - 1
     starts, ends = ts[begins], ts[lasts] + 1
@@ -136,21 +133,18 @@ def _brokers_affected(numbers: list[Numbers], starts: Numbers, ends: Numbers) ->
     ``numbers`` are the broker, and then what tells buckets apart, of stretches in order; ends are
     exclusive.
     """
-    is_first = np.zeros(len(starts), np.int64)
-    firsts = begins_of(*numbers)
-    is_first[firsts] = 1
-    broker = np.cumsum(is_first) - 1
+    rows = np.arange(len(starts))
     buckets = begins_of(*numbers[1:])
-    sizes = np.diff(np.append(buckets, len(starts)))
-    first = np.repeat(broker[buckets], sizes)
-    brokers = np.repeat(np.add.reduceat(is_first, buckets), sizes)
+    bucket = np.searchsorted(buckets, rows, "right") - 1
+    broker = np.searchsorted(begins_of(*numbers), rows, "right")
+    other, last = (broker[at][bucket] for at in (buckets, ends_of(buckets, len(rows))))
     of_starts, of_ends = ((broker << _TIME_BITS) + each for each in (starts, ends))
-    count = np.zeros(len(starts), int)
-    for number in range(int(brokers.max(initial=0))):
-        at = np.flatnonzero(brokers > number)
-        other = (first[at] + number) << _TIME_BITS
-        begun = np.searchsorted(of_starts, other + ends[at])
-        count[at] += begun > np.searchsorted(of_ends, other + starts[at], "right")
+    count = np.zeros(len(rows), int)
+    while len(at := np.flatnonzero(other <= last)):
+        begun = np.searchsorted(of_starts, (other[at] << _TIME_BITS) + ends[at])
+        ended = np.searchsorted(of_ends, (other[at] << _TIME_BITS) + starts[at], "right")
+        count[at] += begun > ended
+        other[at] += 1
     return count
 
 
