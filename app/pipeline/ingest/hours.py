@@ -183,9 +183,7 @@ def series_names(points: pa.Table, grain: str) -> tuple[pa.RecordBatch, Numbers]
     }
     names = pa.record_batch({**own, "series_id": ids[order]})
     require_own_ids(names)
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order))
-    return names, ranks[codes]
+    return names, np.argsort(order)[codes]
 
 
 def require_own_ids(names: pa.RecordBatch) -> None:
