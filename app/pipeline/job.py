@@ -5,8 +5,8 @@ import hashlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -19,7 +19,7 @@ from app.pipeline.errors import DataQualityError, FindingsError, UsageError
 from app.pipeline.folders import files_of
 from app.pipeline.lake import Lake
 from app.pipeline.options import PATTERN
-from app.pipeline.spark import PARTITIONS, spark_failures, spark_session, tasks_for
+from app.pipeline.spark import spark_session
 from app.pipeline.tables import (
     BUCKET_HOUR,
     DIM_BUCKET,
@@ -34,6 +34,9 @@ from app.pipeline.tables import (
     Table,
 )
 
+_OF_FILES: Final = ("ingest", "run")
+"""Jobs whose ``--input`` is no folder of tables; a pattern of files, too."""
+
 READS: Final[Mapping[str, Sequence[Table]]] = {
     "history": (QUOTA_SNAPSHOT,),
     "resolve": (SERIES,),
@@ -44,17 +47,17 @@ READS: Final[Mapping[str, Sequence[Table]]] = {
     "rightsize": (BUCKET_HOUR, DIM_BUCKET),
     "stale": (SERIES, SERIES_LIMIT, UTILIZATION_DAILY, DIM_BUCKET),
     "overcommit": (BUCKET_HOUR,),
-    "drift": (),
 }
 """The tables below ``--input`` that a job reads; what it finds beside them is not its input.
 
 ``ingest`` and ``run`` read files or topics, which are in ``Job.read`` once they are found.
 """
 
-QUOTAS_READ: Final[Mapping[str, Sequence[Table]]] = {
+_QUOTAS_READ: Final[Mapping[str, Sequence[Table]]] = {
+    **dict.fromkeys(("resolve", "whatif", "stale", "run"), (QUOTA_VERSION,)),
     "drift": (QUOTA_VERSION, QUOTA_SNAPSHOT, QUOTA_FAILED, QUOTA_CONFLICT),
 }
-"""The tables below ``--quotas`` that a job reads, where it is more than ``QUOTA_VERSION``."""
+"""The tables below ``--quotas`` that a job reads."""
 
 _NO_RESULT: Final = frozenset(
     {
@@ -69,15 +72,15 @@ _NO_RESULT: Final = frozenset(
 _FILES: Final = frozenset(("map", "alterations", "capacity", "inventory", "desired", "callback"))
 """Options that name a file whose content decides the result."""
 
-_FOLDERS: Final[Mapping[str, str]] = {
-    "input": "that the job before wrote with --out",
-    "quotas": "that snapshot, history or synth wrote",
-    "out": "that the tables are written to",
+_FOLDERS: Final[Mapping[str, tuple[str, Sequence[str]]]] = {
+    "input": (
+        "that the job before wrote with --out",
+        (*("collect", "synth", "snapshot", "history", "drift", "doctor", "warm"), *_OF_FILES),
+    ),
+    "quotas": ("that snapshot, history or synth wrote", ()),
+    "out": ("that the tables are written to", ("collect", "plot", "doctor", "warm")),
 }
-"""The options that name a folder of tables, and which it is."""
-
-_OF_PATTERNS: Final = ("ingest", "run")
-"""Jobs whose ``--input`` names files, by a pattern, too."""
+"""The options that name a folder of tables: which it is, and the jobs that do without it."""
 
 
 @dataclass
@@ -88,7 +91,7 @@ class Job:
         counts: What the report says: rows in, rows out of each table, and so on.
         findings: How many findings there are, for ``--fail-on findings``.
         failed_checks: Those of ``dq_result`` that ``--fail-on dq`` looks at.
-        without_quotas: Clusters of the input of which there is no quota.
+        unlimited: The sentence of ``without_quotas`` about the input.
         read: What is read beside tables, such as offsets: set it before ``run_id`` is asked for.
         summary: What the report ends with, for people.
         record: The row of the run in Postgres, while ``--pg`` writes one; else null.
@@ -102,8 +105,7 @@ class Job:
     findings: int = 0
     quarantined: int = 0
     failed_checks: list[str] = field(default_factory=list)
-    without_quotas: list[str] = field(default_factory=list)
-    with_quotas: list[str] = field(default_factory=list)
+    unlimited: str = ""
     read: dict[str, Any] = field(default_factory=dict)
     summary: Sequence[str] = ()
     record: Any = None
@@ -123,14 +125,12 @@ class Job:
             for name, value in options.items()
             if name not in _NO_RESULT
         }
-        tables = READS.get(self.name, ())
-        uris = options.get("input") or ()
-        folders = [f"{uri.rstrip('/')}/{table.name}" for uri in uris for table in tables]
-        if quotas := options.get("quotas"):
-            tables_of_quotas = QUOTAS_READ.get(self.name, (QUOTA_VERSION,))
-            folders += [f"{quotas.rstrip('/')}/{table.name}" for table in tables_of_quotas]
         # Of inputs that overlap the first wins, so that their order counts.
-        files = [files_of(self.session, [folder]) for folder in folders]
+        files = [
+            files_of(self.session, [lake.address(table)])
+            for lake, table in self.tables_read()
+            if not lake.is_catalog
+        ]
         inputs_of_run = [self.name, decisive, files, self.read, version("kafka-quota-service")]
         text = json.dumps(inputs_of_run, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -143,103 +143,58 @@ class Job:
             InfrastructureError: It does not start.
         """
         self.say("starting Spark ...")
-        master, settings = getattr(self.options, "master", None), getattr(self.options, "conf", ())
-        name = f"quota-pipeline {self.name}"
-        return self.opened.enter_context(
-            spark_session(name, master=master, settings=dict(settings))
-        )
+        options, name = self.options, f"quota-pipeline {self.name}"
+        started = spark_session(name, master=options.master, settings=dict(options.conf))
+        return self.opened.enter_context(started)
 
     def lakes(self) -> list[Lake]:
-        """Return where the tables of ``--input`` are, each once; else those of ``--catalog``.
-
-        Raises:
-            UsageError: There is none.
-        """
-        if not self.options.input and self.options.catalog:
-            return [self.lake()]
-        self.require_names("input")
-        return [Lake(self.session, uri) for uri in dict.fromkeys(self.options.input)]
+        """Return where the tables of ``--input`` are, each once; without it that of the output."""
+        uris = dict.fromkeys(self.options.input or ())
+        return [Lake(self.session, uri) for uri in uris] or [self.lake()]
 
     def lake(self) -> Lake:
-        """Return where the tables are written: ``--catalog`` or ``--out``.
-
-        Raises:
-            UsageError: There is none.
-        """
-        if self.options.catalog:
-            return Lake(self.session, self.options.catalog, catalog=True)
-        self.require_names("out")
-        return Lake(self.session, self.options.out)
+        """Return where the tables are written: ``--catalog`` or ``--out``."""
+        catalog: str | None = self.options.catalog
+        return Lake(self.session, catalog or self.options.out, catalog=bool(catalog))
 
     def quotas(self) -> Lake:
         """Return where the quotas are: below ``--quotas``, else in ``--catalog``."""
-        if self.options.quotas:
-            return Lake(self.session, self.options.quotas)
-        return self.lake()
+        return Lake(self.session, self.options.quotas) if self.options.quotas else self.lake()
 
-    def require_folders(self) -> None:
-        """Refuse a folder's name that Hadoop would take for a pattern, which may name anything.
+    def tables_read(self) -> list[tuple[Lake, Table]]:
+        """Return the tables that the job reads, and where they are; one may be missing."""
+        tables, of_quotas = READS.get(self.name, ()), _QUOTAS_READ.get(self.name, ())
+        inputs = self.lakes() if tables else []
+        quotas = [(self.quotas(), table) for table in of_quotas]
+        return [*((lake, table) for lake in inputs for table in tables), *quotas]
+
+    def say_plan(self, writes: Sequence[Table]) -> None:
+        """Say what the job would read and write, for ``--dry-run``."""
+        reads = [lake.address(table) for lake, table in self.tables_read() if lake.has(table)]
+        self.counts["would_read"] = reads
+        self.counts["would_write"] = [self.lake().address(table) for table in writes]
+
+    def check_folders(self) -> None:
+        """Look at the options that name folders of tables, before Spark is started.
 
         Raises:
-            UsageError: An option names one; files to ingest may be named by a pattern.
+            UsageError: One is missing that the job needs, or is what Hadoop takes for a pattern.
         """
         options = vars(self.options)
-        named = {name: options.get(name) for name in _FOLDERS}
-        if self.name in _OF_PATTERNS:
-            del named["input"]
-        for name, value in named.items():
-            for uri in [value] if isinstance(value, str) else value or ():
-                if PATTERN.search(uri):
+        for name, (what, optional) in _FOLDERS.items():
+            is_needed = name in options and not options["catalog"] and self.name not in optional
+            if is_needed and not options[name]:
+                message = f"--{name} is missing: name the folder {what}."
+                raise UsageError(message)
+            value = options.get(name) or ()
+            for uri in [value] if isinstance(value, str) else value:
+                if PATTERN.search(uri) and not (name == "input" and self.name in _OF_FILES):
                     message = f"--{name} {uri} must be one folder, without {{ }} [ ] * ? and \\."
                     raise UsageError(message)
-
-    def require_options(self, *, quotas: bool = False) -> None:
-        """Look for what names the tables, before Spark is started.
-
-        Args:
-            quotas: whether the job reads ``quota_version`` of ``--quotas``.
-
-        Raises:
-            UsageError: ``--input``, ``--out`` or ``--quotas`` is missing.
-        """
-        if not self.options.catalog:
-            self.require_names(*("input", "quotas", "out") if quotas else ("input", "out"))
-
-    def require_names(self, *names: str) -> None:
-        """Look for options that name folders.
-
-        Raises:
-            UsageError: One is missing.
-        """
-        for name in names:
-            if not getattr(self.options, name):
-                message = f"--{name} is missing: name the folder {_FOLDERS[name]}."
-                raise UsageError(message)
 
     def say(self, line: str) -> None:
         """Tell the person at the terminal; never on the standard output."""
         print(f"{self.name}: {line}", file=sys.stderr, flush=True)
-
-    @contextmanager
-    def spark(self) -> Iterator[SparkSession]:
-        """Give the session, and say in a sentence what it failed of.
-
-        Raises:
-            InfrastructureError: Spark does not start, or fails in the block.
-        """
-        with spark_failures():
-            yield self.session
-
-    @contextmanager
-    def tasks_for(self, rows: int | None) -> Iterator[None]:
-        """Divide what is shuffled in the block as so many rows need, unless ``--conf`` says how.
-
-        Args:
-            rows: That are divided at most; null where nobody knows.
-        """
-        is_free = PARTITIONS not in dict(getattr(self.options, "conf", ()))
-        with tasks_for(self.session, rows if is_free else None):
-            yield
 
     def report(self) -> Mapping[str, Any]:
         """Return what ``--json`` prints."""
@@ -259,15 +214,8 @@ class Job:
             DataQualityError: Checks failed, or rows have no limit for want of quotas.
             FindingsError: There are findings.
         """
-        if self.without_quotas:
-            names = ", ".join(map(repr, self.without_quotas))
-            others = ", ".join(map(repr, self.with_quotas)) or "none"
-            message = (
-                f"No quota is of the cluster {names}, so all of its rows are unlimited; there are "
-                f"quotas of {others}. Give `collect`, `ingest` and `snapshot` the same --cluster, "
-                "Kafka's own id."
-            )
-            raise DataQualityError(message)
+        if self.unlimited:
+            raise DataQualityError(self.unlimited)
         wanted = self.options.fail_on or ()
         if "dq" in wanted and self.failed_checks:
             message = (
@@ -278,3 +226,15 @@ class Job:
         if "findings" in wanted and self.findings:
             message = f"There are {self.findings} findings."
             raise FindingsError(message)
+
+
+def without_quotas(observed: Collection[str], limited: Collection[str]) -> str:
+    """Return what to do about clusters that have metrics and no quota; '' where all have quotas."""
+    without = sorted({*observed} - {*limited})
+    others = ", ".join(map(repr, sorted(limited))) or "none"
+    sentence = (
+        f"No quota is of the cluster {', '.join(map(repr, without))}, so all of its rows are "
+        f"unlimited; there are quotas of {others}. Give `collect`, `ingest` and `snapshot` the "
+        "same --cluster, Kafka's own id."
+    )
+    return sentence if without else ""

@@ -99,11 +99,12 @@ def _run(options: argparse.Namespace) -> int:
 
     from app.pipeline.job import Job  # noqa: PLC0415 - brings Spark along
     from app.pipeline.publishing import record_if_published  # noqa: PLC0415
+    from app.pipeline.spark import spark_failures  # noqa: PLC0415
 
     job = Job(options.job, options)
-    job.require_folders()
+    job.check_folders()
     try:
-        with job.opened, record_if_published(job):
+        with job.opened, record_if_published(job), spark_failures():
             options.command.run(job)
             report = job.report()
     except (OSError, ArrowException) as error:

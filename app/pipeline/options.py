@@ -1,9 +1,9 @@
 """The options that every job takes, and how options of jobs are read."""
 
 import argparse
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -142,33 +142,18 @@ def read_file(option: str, file: str) -> str:
         raise UsageError(message) from error
 
 
-def whole_number(text: str, least: int, most: int = 2**63 - 1) -> int:
-    """Read a whole number between two others, both included.
-
-    Raises:
-        argparse.ArgumentTypeError: It is none, or less or more than it may be.
-    """
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        message = f"{text!r} is not a whole number from {least} to {most}"
-        raise argparse.ArgumentTypeError(message)
-    return number
-
-
-def number_option(least: float, most: float) -> Callable[[str], float]:
-    """Return what reads a number between two others, both included."""
+def number_option(
+    least: float, most: float = 2**63 - 1, kind: Callable[[str], float] = float
+) -> Callable[[str], float]:
+    """Return what reads a number between two others, both included; of ``int`` a whole number."""
+    name, form = ("whole number", "d") if kind is int else ("number", "g")
 
     def read(text: str) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = math.nan
-        if not least <= number <= most:
-            message = f"{text!r} is not a number from {least:g} to {most:g}"
-            raise argparse.ArgumentTypeError(message)
-        return number
+        with suppress(ValueError):
+            number = kind(text)
+            if least <= number <= most:
+                return number
+        message = f"{text!r} is not a {name} from {least:{form}} to {most:{form}}"
+        raise argparse.ArgumentTypeError(message)
 
     return read

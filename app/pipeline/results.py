@@ -14,7 +14,7 @@ from app.pipeline.by_partition import Columns, Reading, by_partition
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.folder_writer import ByTasks
 from app.pipeline.folders import retried
-from app.pipeline.job import READS, Job
+from app.pipeline.job import Job
 from app.pipeline.lake import Lake, partitions_of
 from app.pipeline.partitions import Partition, days_of
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, Table
@@ -278,14 +278,3 @@ def carry_names(job: Job, lakes: Sequence[Lake], out: Lake, hours: Sequence[Part
     reading = Reading([Columns(DIM_BUCKET, DIM_BUCKET.columns)], _BYTES_OF_NAMES)
     names = by_partition(lakes, reading, hours, lambda _, buckets: buckets.sort_by(by))
     job.counts.setdefault("rows_out", {})[DIM_BUCKET.name] = out.write(names, DIM_BUCKET)
-
-
-def say_plan(job: Job, writes: Sequence[Table]) -> None:
-    """Say what the job would read and write, for ``--dry-run``.
-
-    Raises:
-        UsageError: ``--input`` or ``--out`` is missing, or an input has none of the tables.
-    """
-    tables = [(lake, table) for lake in job.lakes() for table in READS[job.name]]
-    job.counts["would_read"] = [lake.address(table) for lake, table in tables if lake.has(table)]
-    job.counts["would_write"] = [job.lake().address(table) for table in writes]

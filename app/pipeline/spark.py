@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import shlex
 import signal
 import socket
 import sys
@@ -17,21 +16,23 @@ from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-from app.java import JavaMissingError, find_java
 from app.pipeline import errors
-from app.pipeline.class_archive import archive_of_runs, options_of_archive
+from app.pipeline.driver_java import (
+    DRIVER_OPTIONS,
+    EXECUTOR_OPTIONS,
+    archive_of_runs,
+    heap_gib,
+    name_programs,
+    options_of_archive,
+)
 from app.pipeline.errors import InfrastructureError, PipelineError, UsageError
 from app.pipeline.options import LOCAL
-
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
-
-Handler = Callable[[int, FrameType | None], object]
 
 
 @contextmanager
@@ -41,25 +42,26 @@ def deferred_interrupts() -> Iterator[None]:
     Only the main thread gets signals; a signal that is ignored stays so.
     """
     arrived: list[int] = []
-    handlers: dict[int, Handler] = {}
-    if threading.current_thread() is threading.main_thread():
-        found = {int(number): signal.getsignal(number) for number in _ENDING}
-        handlers = {number: handler for number, handler in found.items() if callable(handler)}
+    handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
 
     def defer(number: int, frame: FrameType | None) -> None:
         if arrived:
             handlers[number](number, frame)
         arrived.append(number)
 
-    for number in handlers:
-        signal.signal(number, defer)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                signal.signal(number, defer)
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number in arrived[:1]:
-            handlers[number](number, None)
+        for own, former in handlers.items():
+            signal.signal(own, former)
+        for own in arrived[:1]:
+            handlers[own](own, None)
 
 
 def is_logged(record: logging.LogRecord) -> bool:
@@ -68,40 +70,6 @@ def is_logged(record: logging.LogRecord) -> bool:
         (" while sending command.", " while shutting down connection")
     )
 
-
-_OFTEN: Final = 10
-_JAVA: Final = " ".join(
-    (
-        "-XX:+UseParallelGC -XX:MetaspaceSize=256m",
-        f"-XX:Tier4InvocationThreshold={5_000 * _OFTEN}",
-        f"-XX:Tier4MinInvocationThreshold={600 * _OFTEN}",
-        f"-XX:Tier4CompileThreshold={15_000 * _OFTEN}",
-        f"-XX:Tier4BackEdgeThreshold={40_000 * _OFTEN}",
-        "-XX:-DontCompileHugeMethods",
-    )
-)
-"""Spark loads some 200 MB of classes; a smaller limit collects all garbage whenever it is met.
-
-Each query brings code of its own, most of which runs for a short time. Java's second compiler would
-take half of a small job's processor time for it, so it waits until code has run ten times as often
-as by Java's own thresholds. Methods of more than 8000 bytes are compiled
-as well: Java would interpret them.
-"""
-
-_LOGGING: Final = Path(__file__).absolute().with_name("log4j2.properties")
-_DIRECTIVES: Final = _LOGGING.with_name("compiler_directives.json")
-_DRIVER: Final = " ".join(
-    (
-        f"{_JAVA} -XX:InitialRAMPercentage=10 '-Dlog4j2.configurationFile={_LOGGING.as_uri()}'",
-        "-XX:+UnlockDiagnosticVMOptions -XX:-DisplayVMOutput",
-        shlex.quote(f"-XX:CompilerDirectivesFile={_DIRECTIVES}"),
-    )
-)
-"""A heap that begins small is collected as a whole several times while it grows.
-
-What plans queries and compiles their code never runs for long enough to earn the second compiler's
-work: the directives leave it to the first. Java would say on the standard output that it has them.
-"""
 
 _SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
@@ -124,8 +92,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.redaction.regex": "(?i)secret|password|token|dsn|url",
-    "spark.driver.extraJavaOptions": _DRIVER,
-    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": EXECUTOR_OPTIONS,
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(2**30),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(2**28),
 }
@@ -157,17 +124,8 @@ _ANSWER_S: Final = 15.0
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 """Set by ``spark-submit``: the JVM runs already, and is not ours to end."""
 
-_MODULE: Final = "--add-modules=jdk.incubator.vector"
-PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _SHUFFLES_PER_CORE: Final = 16
 """Of many rows, as what is sorted in a task takes memory on each core."""
-
-_ROWS_OF_TASK: Final = 500_000
-"""A task with fewer costs more than it saves."""
-
-_HEAP_GIB_PER_CORE: Final = 2
-
-_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 @contextmanager
@@ -189,36 +147,38 @@ def spark_session(
         UsageError: A setting cannot be changed in a session that runs already.
         InfrastructureError: There is no Java, or Spark does not start or answer.
     """
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        # PySpark's declarations lack the first, which Spark Connect has instead of the other.
-        beside: SparkSession = getattr(active, "cloneSession" if is_remote() else "newSession")()
-        _configure(beside, settings or {})
-        _activate(beside)
-        try:
-            yield beside
-        finally:
-            with suppress(*_JVM_GONE):
-                _activate(active)
-        return
-    for logger in (logging.getLogger(), logging.getLogger("py4j.clientserver")):
-        logger.addFilter(is_logged)
-    address = master or os.environ.get(_REMOTE, "")
-    with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as directory:
-        if address.startswith(_CONNECT):
-            session = _connected(name, address, settings or {}, Path(directory))
-            try:
-                yield session
-            finally:
-                session.stop()
-            return
-        session = _started(name, master, settings or {}, Path(directory))
-        try:
-            if not _is_local(session.sparkContext.master):
-                session.sparkContext.addPyFile(str(_packed(Path(directory))))
+    settings, active = settings or {}, SparkSession.getActiveSession()
+    with tempfile.TemporaryDirectory(prefix="quota-pipeline-") as folder:
+        address = master or os.environ.get(_REMOTE, "")
+        if active is not None:
+            opened = _beside(active, settings)
+        elif address.startswith(_CONNECT):
+            opened = _connected(name, address, settings, Path(folder))
+        else:
+            opened = _started(name, master, settings, Path(folder))
+        with opened as session:
             yield session
-        finally:
-            _stop(session)
+
+
+@contextmanager
+def _beside(active: SparkSession, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    # PySpark's declarations lack the first, which Spark Connect has instead of the other.
+    session: SparkSession = getattr(active, "cloneSession" if is_remote() else "newSession")()
+    _configure(session, settings)
+    _activate(session)
+    try:
+        yield session
+    finally:
+        with suppress(*_JVM_GONE):
+            _activate(active)
+
+
+def _activate(session: SparkSession) -> None:
+    """Let Spark look names up in a session; Spark Connect has no other."""
+    if not is_remote():
+        SparkSession._activeSession = session  # noqa: SLF001 - PySpark has no public function for it
+        jvm: Any = session._jvm  # noqa: SLF001
+        jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
 
 
 def _configure(session: SparkSession, settings: Mapping[str, str]) -> None:
@@ -235,9 +195,10 @@ def _configure(session: SparkSession, settings: Mapping[str, str]) -> None:
             raise UsageError(message)
 
 
+@contextmanager
 def _connected(
     name: str, address: str, settings: Mapping[str, str], directory: Path
-) -> SparkSession:
+) -> Iterator[SparkSession]:
     """Open a session at a Spark Connect server, which goes on when the session ends."""
     host, port = _server_of(address)
     try:
@@ -248,8 +209,11 @@ def _connected(
     except (OSError, PySparkException) as error:
         message = f"Spark Connect does not answer at {host}:{port}: {error}"
         raise InfrastructureError(message) from error
-    _configure(session, settings)
-    return session
+    try:
+        _configure(session, settings)
+        yield session
+    finally:
+        session.stop()
 
 
 def _server_of(address: str) -> tuple[str, int]:
@@ -266,37 +230,32 @@ def _server_of(address: str) -> tuple[str, int]:
     raise UsageError(message)
 
 
-def _activate(session: SparkSession) -> None:
-    """Let Spark look names up in a session; Spark Connect has no other."""
-    if not is_remote():
-        SparkSession._activeSession = session  # noqa: SLF001 - PySpark has no public function for it
-        jvm: Any = session._jvm  # noqa: SLF001
-        jvm.SparkSession.setActiveSession(session._jsparkSession)  # noqa: SLF001
-
-
+@contextmanager
 def _started(
     name: str, master: str | None, settings: Mapping[str, str], directory: Path
-) -> SparkSession:
+) -> Iterator[SparkSession]:
+    """Start Spark, maybe on a cluster; below ``spark-submit`` its JVM runs already."""
+    for logger in (logging.getLogger(), logging.getLogger("py4j.clientserver")):
+        logger.addFilter(is_logged)
     submitted = _GATEWAY in os.environ
     # PySpark would prefer it to a master.
     os.environ.pop(_REMOTE, None)
-    conf = SparkConf().setAppName(name)
     # On a terminal Spark draws how far its stages are.
-    conf.set("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+    chosen = {**_SETTINGS, "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
     if not submitted:
-        conf.setMaster(LOCAL)
-        _prepare_environment(directory, master or LOCAL)
-        conf.setAll(list(_sized(master or LOCAL, str(directory)).items()))
-    conf.setAll(list(_SETTINGS.items()))
-    if not submitted:
-        classes = options_of_archive(archive_of_runs())
-        conf.set("spark.driver.extraJavaOptions", " ".join((_DRIVER, *classes)))
+        name_programs(directory)
+        options = (DRIVER_OPTIONS, *options_of_archive(archive_of_runs()))
+        chosen |= {"spark.master": LOCAL, "spark.driver.extraJavaOptions": " ".join(options)}
+        if _is_local(master):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            chosen |= _of_this_machine(directory)
     ours = {**settings, **({"spark.master": master} if master else {})}
     handler = signal.getsignal(signal.SIGINT)
+    conf = SparkConf().setAppName(name).setAll([*chosen.items(), *ours.items()])
     try:
         # A JVM that is starting when its parent ends would never end.
         with deferred_interrupts():
-            SparkContext._ensure_initialized(conf=conf.setAll(list(ours.items())))  # noqa: SLF001 - starts the JVM alone
+            SparkContext._ensure_initialized(conf=conf)  # noqa: SLF001 - starts the JVM alone
         if submitted:
             conf.setAll(SparkConf().getAll()).setAll(list(ours.items()))
         session = SparkSession.builder.config(conf=conf).getOrCreate()
@@ -307,33 +266,13 @@ def _started(
     if threading.current_thread() is threading.main_thread() and handler is not None:
         # That of PySpark asks the JVM to cancel its jobs, and fails of the call it interrupts.
         signal.signal(signal.SIGINT, handler)
-    session.sparkContext.setLogLevel("ERROR")
-    if not submitted and _is_local(master) and PARTITIONS not in ours:
-        shares = _SHUFFLES_PER_CORE * session.sparkContext.defaultParallelism
-        session.conf.set(PARTITIONS, shares)
-    return session
-
-
-@contextmanager
-def tasks_for(session: SparkSession, rows: int | None) -> Iterator[None]:
-    """Divide what is shuffled in the block into as many tasks as so many rows need.
-
-    Spark joins small tasks, but not those of what is cached.
-
-    Args:
-        session: Plans the block; that of Spark Connect does as it is set up.
-        rows: That are divided at most; null where nobody knows.
-    """
-    if rows is None or is_remote():
-        yield
-        return
-    before = str(session.conf.get(PARTITIONS))
-    needed = max(-(-rows // _ROWS_OF_TASK), session.sparkContext.defaultParallelism)
-    session.conf.set(PARTITIONS, min(int(before), needed))
     try:
-        yield
+        session.sparkContext.setLogLevel("ERROR")
+        if not _is_local(session.sparkContext.master):
+            session.sparkContext.addPyFile(str(_packed(directory)))
+        yield session
     finally:
-        session.conf.set(PARTITIONS, before)
+        _stop(session)
 
 
 def _is_local(master: str | None) -> bool:
@@ -355,60 +294,16 @@ def _packed(directory: Path) -> Path:
     return packed
 
 
-def _prepare_environment(directory: Path, master: str) -> None:
-    """Name the Python and the Java that workers and the driver start, where nobody has."""
-    try:
-        java = find_java()
-    except JavaMissingError as error:
-        raise InfrastructureError(str(error)) from error
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if java != Path(os.environ.get("JAVA_HOME", "")) / "bin" / "java":
-        os.environ["JAVA_HOME"] = str(_java_home(java, directory))
-    if _is_local(master):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-
-def _java_home(java: Path, directory: Path) -> Path:
-    """Return a JAVA_HOME whose java drops a module that speeds up linear algebra alone.
-
-    Spark's launcher always asks for it; small runtimes lack it, others warn.
-    """
-    program = directory / "java" / "bin" / "java"
-    program.parent.mkdir(parents=True)
-    program.write_text(
-        "#!/bin/sh\n"
-        "for argument do\n"
-        "  shift\n"
-        f'  [ "$argument" = {_MODULE} ] || set -- "$@" "$argument"\n'
-        "done\n"
-        f'exec {shlex.quote(str(java))} "$@"\n'
-    )
-    program.chmod(0o755)
-    return program.parent.parent
-
-
-def _sized(master: str, directory: str) -> Mapping[str, str]:
-    if not _is_local(master):
-        return {}
+def _of_this_machine(directory: Path) -> Mapping[str, str]:
     return {
-        "spark.driver.memory": f"{_heap_gib()}g",
+        "spark.driver.memory": f"{heap_gib()}g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": directory,
+        "spark.local.dir": f"{directory}",
         "spark.python.daemon.module": "app.pipeline.python_daemon",
         "spark.sql.warehouse.dir": f"{directory}/warehouse",
+        "spark.sql.shuffle.partitions": f"{_SHUFFLES_PER_CORE * (os.cpu_count() or 1)}",
     }
-
-
-def _heap_gib() -> int:
-    """Return what its cores need, and at most a third of the memory of the machine or container.
-
-    The JVM takes what it may have before it looks for garbage.
-    """
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limit = _LIMIT.read_text().strip() if _LIMIT.exists() else ""
-    memory = min(machine, int(limit)) if limit.isdecimal() else machine
-    return max(1, min(memory // 2**30 // 3, _HEAP_GIB_PER_CORE * (os.cpu_count() or 1)))
 
 
 _JVM_GONE: Final = (Py4JError, ConnectionError)
@@ -432,15 +327,12 @@ def _stop(session: SparkSession) -> None:
     type(context)._gateway = type(context)._jvm = None  # noqa: SLF001
 
 
-_TRACEBACK: Final = "Traceback (most recent call last):"
-_OURS: Final = re.compile(r"app\.pipeline\.errors\.(\w+): (.+)")
-_LOST_CALL: Final = re.compile(
-    r"An error occurred while calling \S+|.*Connection (refused|reset by peer)|.*Broken pipe"
-    r"|Error while (sending|receiving|sending or receiving)|Answer from Java side is empty"
+_RAISED: Final = re.compile(
+    r"^Traceback \(most recent call last\):\n(?: .*\n)+(\S.*)", re.MULTILINE
 )
-"""Without a word of Java: nothing answers there any more. Source: ``py4j.clientserver``."""
+"""What Python raised in a task stands below the indented lines of the stack."""
+_OURS: Final = re.compile(r"app\.pipeline\.errors\.(\w+): (.+)")
 _OF_SPARK: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] .+")
-_RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: .+)?")
 _RAISED_BY_JAVA: Final = re.compile(r"^: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 """Below the line that says which call it was. Source: ``py4j.protocol.Py4JJavaError``."""
 _CAUSE: Final = re.compile(r"^Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
@@ -459,41 +351,36 @@ def spark_failures() -> Iterator[None]:
     try:
         yield
     except (PySparkException, *_JVM_GONE) as error:
-        before: BaseException | None = error
-        while before is not None:
-            if isinstance(before, KeyboardInterrupt):
-                raise KeyboardInterrupt from error
-            before = before.__context__
-        raise _error_of(str(error)) from error
+        if _is_interrupted(error):
+            raise KeyboardInterrupt from error
+        raise _error_of(error) from error
 
 
-def _error_of(text: str) -> PipelineError:
-    ours = _OURS.findall(text)
-    if not ours:
-        return InfrastructureError(_sentence(text))
-    name, sentence = ours[-1]
-    kind: type[PipelineError] = getattr(errors, name)
-    return kind(sentence.strip())
+def _is_interrupted(error: BaseException | None) -> bool:
+    is_interrupt = isinstance(error, KeyboardInterrupt)
+    return error is not None and (is_interrupt or _is_interrupted(error.__context__))
 
 
-def _sentence(text: str) -> str:
+def _error_of(error: Exception) -> PipelineError:
     """Return what Python raised in a task, else Spark's own words."""
-    if _TRACEBACK in text:
-        # Below the indented lines of the stack stands what was raised.
-        below = text.rpartition(_TRACEBACK)[2].splitlines()
-        raised = [line for line in below if _RAISED.fullmatch(line)]
-        if raised:
-            return f"A task failed: {raised[0]}"
-    if _LOST_CALL.fullmatch(text.strip()):
-        return "Spark failed: its JVM has ended; look whether the machine has enough memory"
-    return f"Spark failed: {_of_java(text)}"
+    text = str(error)
+    if not isinstance(error, PySparkException | Py4JJavaError) and "\n" not in text:
+        # Without a word of Java nothing answers there any more.
+        message = "Spark failed: its JVM has ended; look whether the machine has enough memory"
+        return InfrastructureError(message)
+    raised = _RAISED.findall(text)
+    if not raised:
+        return InfrastructureError(f"Spark failed: {_of_java(text)}")
+    if ours := _OURS.fullmatch(raised[-1]):
+        kind: type[PipelineError] = getattr(errors, ours[1])
+        return kind(ours[2])
+    return InfrastructureError(f"A task failed: {raised[-1]}")
 
 
 def _of_java(text: str) -> str:
     """Return what was raised and what caused it, without the stacks below them."""
     condition = _OF_SPARK.search(text)
-    raised = _RAISED_BY_JAVA.findall(text)
-    lines = [condition.group()] if condition else raised or text.strip().splitlines()
-    failure = lines[0].strip() if lines else "it does not say why"
-    cause = _CAUSE.findall(text)[-1:]
-    return ": ".join([failure, *(each for each in cause if each not in failure)])
+    raised = [condition.group()] if condition else _RAISED_BY_JAVA.findall(text)
+    failure = next(iter(raised or text.strip().splitlines()), "it does not say why")
+    cause = [each for each in _CAUSE.findall(text)[-1:] if each not in failure]
+    return ": ".join([failure, *cause])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from app.pipeline.class_archive import written_at_exit
+from app.pipeline.driver_java import written_at_exit
 from app.pipeline.spark import spark_session
 from tests.testkit.class_archive import archive_of_spark, spark_home
 from tests.testkit.hadoop import Hadoop

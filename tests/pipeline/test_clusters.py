@@ -20,7 +20,7 @@ from pyspark.sql import Row, SparkSession
 import app
 from app.localdev.kafka import LocalKafka
 from app.localdev.processes import HOST, ManagedProcess, free_ports
-from app.pipeline.spark import _prepare_environment
+from app.pipeline.driver_java import name_programs
 from app.pipeline.tables import RATE_MINUTE
 from tests.pipeline.chain import (
     POINTS,
@@ -99,7 +99,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, driver: Path) -> Iterator[
     port, web, *others = free_ports(6)
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
         patch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))
-        _prepare_environment(folder, "spark://")
+        name_programs(folder)
         made = Cluster(port, web)
         ports = ("--port", str(port), "--webui-port", str(web))
         stack.enter_context(daemon(folder / "master.log", HOST, "master.Master", *ports))
@@ -285,7 +285,7 @@ def connect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JAVA_HOME", os.environ.get("JAVA_HOME", ""))
         patch.setenv("SPARK_LOCAL_IP", HOST)
-        _prepare_environment(folder, "spark://")
+        name_programs(folder)
         command = [SPARK_CLASS.with_name("spark-submit"), "--master", "local[2]", "--class", server]
         with running([*command, *options], folder / "server.log", dict(os.environ)):
             wait_until(lambda: is_open(port), f"the server is there; see {folder}", DEADLINE_S)

@@ -74,7 +74,7 @@ def test_a_healthy_world_has_no_findings(spark_command: Command, tmp_path: Path)
 
 
 AILMENTS = {
-    "cluster ids": "metrics are of the cluster 'prod', quotas of 'c1'",
+    "cluster ids": "No quota is of the cluster 'prod', so all of its rows are unlimited",
     "names decoded": "urlencoded: true",
     "names present": "keeps these two labels",
     "metric Fetch": "add an exporter rule for kafka.server:type=Fetch",
@@ -134,7 +134,7 @@ def test_before_a_run_collected_metrics_are_compared_with_the_quotas(
     files.write()
     _, checks = examined(spark_command, "--input", tmp_path)
     assert checks["cluster ids"]["status"] == "fail"
-    assert "of the cluster 'prod', quotas of 'c1'" in checks["cluster ids"]["detail"]
+    assert "there are quotas of 'c1'" in checks["cluster ids"]["detail"]
 
 
 def test_collected_metrics_tell_of_missing_rules_and_of_rules_in_the_wrong_order(

@@ -133,7 +133,11 @@ WRONG: Mapping[str, Sequence[tuple[tuple[str, ...], str]]] = {
     "incidents": [(("--input", "{folder}"), "There is no table bucket_hour in {folder}.")],
     "export": [
         (("--input", "{folder}"), "--table is missing: it is one of observation_minute, bucket_m"),
-        (("--table", "bucket_minute", "--format", "xml"), "--format xml is unknown"),
+        (("--table", "bucket_minute"), "--input is missing: name the folder"),
+        (
+            ("--table", "bucket_minute", "--input", "{folder}", "--format", "xml"),
+            "--format xml is unknown",
+        ),
         (
             ("--table", "utilization_hist", "--input", "{folder}"),
             "There is no table utilization_daily in {folder}.",

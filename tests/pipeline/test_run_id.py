@@ -39,7 +39,8 @@ def run_id(spark: SparkSession) -> RunId:
     """Return the id of a run with these options, in the session of all tests."""
 
     def of(name: str = "resolve", **options: Any) -> str:
-        job = Job(name, argparse.Namespace(**options))
+        defaults = {"input": None, "quotas": None, "catalog": None, "out": "/nowhere"}
+        job = Job(name, argparse.Namespace(**{**defaults, **options}))
         job.session = spark
         return job.run_id
 

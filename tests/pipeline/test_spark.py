@@ -7,8 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-from argparse import Namespace
-from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -16,12 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from app.java import find_java
+from app.pipeline import driver_java
 from app.pipeline import spark as pipeline_spark
-from app.pipeline.class_archive import options_of_archive
 from app.pipeline.errors import InfrastructureError, UsageError
 from app.pipeline.ingest.inputs import file_inputs
 from app.pipeline.ingest.metric_map import MetricMap
-from app.pipeline.job import Job
 from app.pipeline.spark import spark_session
 
 
@@ -37,24 +34,6 @@ def test_an_active_session_is_used_and_goes_on(spark: SparkSession):
     assert SparkSession.active().conf.get("spark.sql.shuffle.partitions") == before
     assert spark.conf.get("spark.sql.shuffle.partitions") == before
     assert spark.range(3).count() == 3
-
-
-@pytest.mark.parametrize(
-    ("rows", "chosen", "partitions"),
-    [(None, (), "64"), (1, (), "2"), (2_000_001, (), "5"), (10**9, (), "64"), (1, ("64",), "64")],
-)
-def test_few_rows_are_divided_into_few_tasks(
-    spark: SparkSession, rows: int | None, chosen: Sequence[str], partitions: str
-):
-    """And as ``--conf`` has it, where it does."""
-    number = "spark.sql.shuffle.partitions"
-    with spark_session("beside", settings={number: "64"}) as session:
-        job = Job("run", Namespace(conf=[(number, each) for each in chosen]))
-        job.session = session
-        assert spark.sparkContext.defaultParallelism == 2
-        with job.tasks_for(rows):
-            assert session.conf.get(number) == partitions
-        assert session.conf.get(number) == "64"
 
 
 def test_a_setting_that_an_active_session_cannot_take_is_named(spark: SparkSession):
@@ -89,10 +68,10 @@ def test_java_takes_the_options_of_the_driver_and_prints_nothing(
     archive = tmp_path / "classes.jsa"
     if content is not None:
         archive.write_bytes(content)
-    of_archive = options_of_archive(archive)
+    of_archive = driver_java.options_of_archive(archive)
     named = [f"-XX:SharedArchiveFile={archive}" in option for option in of_archive]
     assert any(named) if content is not None else not named
-    options = shlex.split(" ".join((pipeline_spark._DRIVER, *of_archive)))
+    options = shlex.split(" ".join((driver_java.DRIVER_OPTIONS, *of_archive)))
     ended = ran(find_java(), *options, "--list-modules")
     assert ended.stdout.startswith("java.base@")
     assert not ended.stderr
@@ -123,7 +102,7 @@ def test_the_python_and_the_java_that_are_configured_are_used(
     (home / "bin" / "java").symlink_to(find_java())
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setenv("PYSPARK_PYTHON", "./environment/bin/python")
-    pipeline_spark._prepare_environment(tmp_path, "yarn")
+    driver_java.name_programs(tmp_path)
     assert os.environ["JAVA_HOME"] == str(home)
     assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
 
@@ -132,31 +111,37 @@ def test_the_heap_is_for_the_cores_and_a_third_of_the_container_at_most(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(pipeline_spark, "_LIMIT", limit)
+    monkeypatch.setattr(driver_java, "_LIMIT", limit)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    machine = pipeline_spark._heap_gib()
+    machine = driver_java.heap_gib()
     assert machine in {1, 2}
     limit.write_text("max\n")
-    assert pipeline_spark._heap_gib() == machine
+    assert driver_java.heap_gib() == machine
     for gib, heap in ((1, 1), (4, 1), (6, min(machine, 2))):
         limit.write_text(f"{gib * 2**30}\n")
-        assert pipeline_spark._heap_gib() == heap
+        assert driver_java.heap_gib() == heap
 
 
 def test_a_connect_server_that_does_not_answer_is_named_without_its_token(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     address = f"sc://127.0.0.1:{port}/;token=a-secret"
-    with pytest.raises(InfrastructureError) as failed:
-        pipeline_spark._connected("beside", address, {}, tmp_path)
+    with (
+        pytest.raises(InfrastructureError) as failed,
+        pipeline_spark._connected("beside", address, {}, tmp_path),
+    ):
+        pass
     assert f"Spark Connect does not answer at 127.0.0.1:{port}:" in str(failed.value)
     assert "a-secret" not in str(failed.value)
 
 
 @pytest.mark.parametrize("server", ["connect:first", "connect:99999", ""])
 def test_an_address_of_spark_connect_without_host_or_port_is_refused(server: str, tmp_path: Path):
-    with pytest.raises(UsageError, match=r"^The address of Spark Connect is not sc://HOST:PORT\.$"):
-        pipeline_spark._connected("beside", f"sc://{server}/;token=a-secret", {}, tmp_path)
+    with (
+        pytest.raises(UsageError, match=r"^The address of Spark Connect is not sc://HOST:PORT\.$"),
+        pipeline_spark._connected("beside", f"sc://{server}/;token=a-secret", {}, tmp_path),
+    ):
+        pass
 
 
 def test_ingest_says_that_spark_connect_lists_no_files():

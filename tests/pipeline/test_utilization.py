@@ -338,7 +338,10 @@ def world(tmp_path: Path) -> Path:
     [
         ([], "--input is missing"),
         (["--input", "in"], "--out is missing"),
-        (["--input", ".", "--from", "2026-11-21", "--to", "2026-11-20"], "--to must be later"),
+        (
+            ["--input", ".", "--out", "o", "--from", "2026-11-21", "--to", "2026-11-20"],
+            "--to must be later",
+        ),
     ],
 )
 def test_a_wrong_option_is_named(

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from app.java import find_java
 from app.localdev.jars import class_path
 from app.localdev.kafka import LocalKafka
-from app.pipeline.class_archive import CACHE
+from app.pipeline.driver_java import CACHE
 
 
 @cache

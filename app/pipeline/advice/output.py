@@ -13,43 +13,39 @@ from app.pipeline.lake import Lake
 from app.pipeline.partitions import Partition
 from app.pipeline.publishing import SERVED, publish_advice
 from app.pipeline.quota_history import entity_columns
-from app.pipeline.results import Scope, say_plan
-from app.pipeline.tables import QUOTA_VERSION, Table
+from app.pipeline.results import Scope
+from app.pipeline.tables import Table
 
 
-def advise(job: Job, write: Callable[[Evidence], None], *, quotas: bool = False) -> None:
+def advise(job: Job, write: Callable[[Evidence], None]) -> None:
     """Write and publish what a job says of the newest days of its input.
 
     Args:
         job: Its first table has an hour wherever there are data.
         write: Writes its tables, and counts into the report.
-        quotas: Whether it reads ``quota_version`` of ``--quotas``.
 
     Raises:
         UsageError: An input lacks a table.
     """
-    with job.spark():
-        lakes = lakes_of(job, quotas=quotas)
-        if lakes is None:
-            return
-        evidence = Evidence.of(lakes, Scope.of(job), job.options.days, READS[job.name][0])
-        if not evidence.hours:
-            job.say("the input has no hours of this cluster and period.")
-        write(evidence)
-        reach = evidence.reach() if job.options.pg is not None else None
+    lakes = lakes_of(job)
+    if lakes is None:
+        return
+    evidence = Evidence.of(lakes, Scope.of(job), job.options.days, READS[job.name][0])
+    if not evidence.hours:
+        job.say("the input has no hours of this cluster and period.")
+    write(evidence)
+    reach = evidence.reach() if job.options.pg is not None else None
     publish_advice(job, SERVED[job.name], evidence.clusters, reach)
 
 
-def lakes_of(job: Job, *, quotas: bool = False) -> list[Lake] | None:
+def lakes_of(job: Job) -> list[Lake] | None:
     """Return the inputs, all of which have what the job reads; null where it is to say a plan.
 
     Raises:
         UsageError: An input lacks a table.
     """
     if job.options.dry_run:
-        say_plan(job, SERVED[job.name])
-        if quotas:
-            job.counts["would_read"].append(job.quotas().address(QUOTA_VERSION))
+        job.say_plan(SERVED[job.name])
         return None
     lakes = job.lakes()
     for lake in lakes:

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from itertools import groupby
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 import httpx
 from pyspark.sql import DataFrame
@@ -23,10 +22,11 @@ from app.pipeline.commands.collect import COLLECTED
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import SPARK_ERRORS, retried
 from app.pipeline.ingest.points import UNDECODABLE
-from app.pipeline.job import Job
+from app.pipeline.job import Job, without_quotas
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.options import read_file
 from app.pipeline.results import BrokerCoverage, Scope, broker_coverage
+from app.pipeline.spark import spark_failures
 from app.pipeline.summary import Results
 from app.pipeline.tables import (
     BEGIN_OF_HOUR,
@@ -46,21 +46,15 @@ from app.pipeline.tables import (
     Table,
 )
 
-OK: Final = "ok"
-WARN: Final = "warn"
-FAIL: Final = "fail"
+OK, WARN, FAIL = _STATUSES = ("ok", "warn", "fail")
 
 
 class Check(NamedTuple):
-    """What was looked at, whether it is ``ok``, ``warn`` or ``fail``, and what to do about it."""
+    """What was looked at, its status, and what to do about it."""
 
     check: str
     status: str
     detail: str
-
-
-_KAFKAS_RULES: Final = "kafka"
-_TIMEOUT_S: Final = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +80,7 @@ def run(job: Job) -> None:
         checks.append(check)
         if not job.options.json:
             print(f"{check.status.upper():4}  {check.check}: {check.detail}", flush=True)
-    for status in (OK, WARN, FAIL):
+    for status in _STATUSES:
         job.counts[status] = sum(check.status == status for check in checks)
     job.findings = job.counts[WARN] + job.counts[FAIL]
     if job.options.json:
@@ -124,14 +118,17 @@ def _machine_checks() -> Iterator[Check]:
 def _spark(job: Job) -> tuple[str, str]:
     """Start Spark, and count to a hundred."""
     try:
-        with job.spark() as session:
-            counted = session.range(100).count()
-            spark = f"Spark {session.version} on {session.conf.get('spark.master')}"
+        with spark_failures():
+            counted = job.session.range(100).count()
+            spark = f"Spark {job.session.version} on {job.session.conf.get('spark.master')}"
     except InfrastructureError as error:
         return FAIL, f"{error} Look at --master and --conf, and at the lines above."
     if counted != 100:
         return FAIL, f"{spark} counts wrong: {counted} of 100 rows."
     return OK, f"{spark} starts and counts."
+
+
+_KAFKAS_RULES: Final = "kafka"
 
 
 def _callback(server: str, token: str | None) -> tuple[str, str]:
@@ -141,25 +138,22 @@ def _callback(server: str, token: str | None) -> tuple[str, str]:
 
     Source: KIP-257.
     """
-    if urlsplit(server).scheme not in {"http", "https"}:
-        return FAIL, f"--server {server} is no http:// or https:// address."
     url, caller = f"{server.rstrip('/')}/quotas/resolve", {"user": "ANONYMOUS"}
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     try:
-        response = httpx.get(url, params=caller, headers=headers, timeout=_TIMEOUT_S)
-        document = response.json()
-    except (httpx.HTTPError, ValueError) as error:
+        response = httpx.get(url, params=caller, headers=headers, timeout=10.0)
+        document = dict(response.json())
+    except (httpx.HTTPError, httpx.InvalidURL, TypeError, ValueError) as error:
         return FAIL, f"{server} does not answer ({error}): see that the service runs."
-    if not isinstance(document, dict) or response.status_code != httpx.codes.OK:
-        code = document.get("code") if isinstance(document, dict) else None
-        status = f"{server} answers {response.status_code} {code or ''}".rstrip()
+    if response.status_code != httpx.codes.OK:
+        status = f"{server} answers {response.status_code} {document.get('code', '')}".rstrip()
         return FAIL, f"{status}: give --token-file of a principal that may describe."
-    model = (document.get("callback") or {}).get("model", _KAFKAS_RULES)
     if document.get("authoritative") is not True:
         return FAIL, (
             "a broker has client.quota.callback.class set: limits and buckets of these results are "
             "what is configured, not what is enforced. Do not act on them without asking its owner."
         )
+    model = (document.get("callback") or {}).get("model", _KAFKAS_RULES)
     if model != _KAFKAS_RULES:
         return OK, (
             f"the brokers have the callback {model}: give resolve and run its file (--callback), "
@@ -221,6 +215,11 @@ class Rule(NamedTuple):
     query: str
     fine: str
     wrong: str
+
+    def judge(self, row: Mapping[str, Any]) -> Check:
+        """Return what a row of the answer says."""
+        status, detail = (WARN, self.wrong) if row["wrong"] else (OK, self.fine)
+        return Check(self.check.format(**row), status, detail.format(**row))
 
 
 _METRICS: Final = "metrics"
@@ -301,7 +300,7 @@ _CONSTANTS: Final = {"up": UP, "undecodable": UNDECODABLE, "unsplit": UNSPLIT}
 
 def _data_checks(results: Results) -> Iterator[Check]:
     session, frames, empty = results.lakes[0].session, dict[str, DataFrame](), set[str]()
-    for table in (SERIES, COLLECTED, BUCKET_HOUR, QUOTA_VERSION, QUARANTINE, RATE_MINUTE):
+    for table in (COLLECTED, SERIES, BUCKET_HOUR, QUOTA_VERSION, QUARANTINE, RATE_MINUTE):
         frame = results.read(table)
         if frame is None or frame.isEmpty():
             frame = session.createDataFrame([], schema_of(table))
@@ -309,52 +308,44 @@ def _data_checks(results: Results) -> Iterator[Check]:
         frames[table.name] = frame
     metrics = COLLECTED.name if SERIES.name in empty else SERIES.name
     frames[_METRICS] = frames[metrics]
-    empty |= {_METRICS} if metrics in empty else set()
-    if not empty & {_METRICS, QUOTA_VERSION.name}:
-        yield _clusters(frames[_METRICS], frames[QUOTA_VERSION.name])
+    if metrics in empty:
+        empty.add(_METRICS)
+    elif QUOTA_VERSION.name not in empty:
+        yield _clusters(frames[metrics], frames[QUOTA_VERSION.name])
     values: dict[str, Any] = {**frames, **_CONSTANTS}
     for rule in _RULES:
-        rows = [] if rule.table in empty else session.sql(rule.query, **values).collect()
-        yield from (_judge(rule, row.asDict()) for row in rows)
+        if rule.table not in empty:
+            rows = session.sql(rule.query, **values).collect()
+            yield from (rule.judge(row.asDict()) for row in rows)
     if SERIES.name not in empty:
         yield from _metrics(frames[SERIES.name], frames[QUOTA_VERSION.name])
     yield from _brokers(frames[BUCKET_HOUR.name], frames[RATE_MINUTE.name])
 
 
-def _judge(rule: Rule, row: Mapping[str, Any]) -> Check:
-    status, detail = (WARN, rule.wrong) if row["wrong"] else (OK, rule.fine)
-    return Check(rule.check.format(**row), status, detail.format(**row))
-
-
 def _clusters(metrics: DataFrame, versions: DataFrame) -> Check:
     """Compare the clusters of metrics and quotas: where they differ nothing has a limit."""
     observed, limited = _distinct(metrics, "cluster_id"), _distinct(versions, "cluster_id")
-    without = sorted(observed - limited)
-    if not without:
-        return Check("cluster ids", OK, f"there are quotas of {', '.join(sorted(observed))}.")
-    sentence = (
-        f"metrics are of the cluster {', '.join(map(repr, without))}, quotas of "
-        f"{', '.join(map(repr, sorted(limited)))}: all rows would be unlimited. Give `collect`, "
-        "`ingest` and `snapshot` the same --cluster, Kafka's own id."
-    )
-    return Check("cluster ids", FAIL, sentence)
+    sentence = without_quotas(observed, limited)
+    are_limited = f"there are quotas of {', '.join(sorted(observed))}."
+    return Check("cluster ids", FAIL if sentence else OK, sentence or are_limited)
 
 
 def _metrics(series: DataFrame, versions: DataFrame) -> Iterator[Check]:
     """Look for keys with quotas and no metric: brokers record a type once it has a quota."""
     seen, limited = _distinct(series, "key"), _distinct(versions.where("valid_to is null"), "key")
     for key, resource in RESOURCES.items():
-        check = f"metric {resource}"
-        if key in seen:
-            yield Check(check, OK, f"{key} is observed.")
-        elif key in limited:
-            sentence = (
-                f"{key} has quotas and no observation: add an exporter rule for "
-                f"kafka.server:type={resource}, or scrape the node that enforces it."
+        status, detail = OK, f"{key} is observed."
+        if key in limited - seen:
+            status, detail = (
+                WARN,
+                (
+                    f"{key} has quotas and no observation: add an exporter rule for "
+                    f"kafka.server:type={resource}, or scrape the node that enforces it."
+                ),
             )
-            yield Check(check, WARN, sentence)
-        else:
-            yield Check(check, OK, f"{key} is not observed: {NO_QUOTA_METRICS}.")
+        elif key not in seen:
+            detail = f"{key} is not observed: {NO_QUOTA_METRICS}."
+        yield Check(f"metric {resource}", status, detail)
 
 
 _LEAST_COVERAGE: Final = 0.9
@@ -380,10 +371,8 @@ def _clocks(brokers: Sequence[BrokerCoverage]) -> tuple[str, str]:
     end = brokers[0].cluster_last
     late = [f"{broker.broker_id}" for broker in brokers if end - broker.last > _MOST_SKEW]
     if end > datetime.now(UTC) + _MOST_SKEW:
-        return (
-            FAIL,
-            f"the last minute, {end:{_TO_MINUTE}}, is in the future: set the clocks by NTP.",
-        )
+        future = f"the last minute, {end:{_TO_MINUTE}}, is in the future: set the clocks by NTP."
+        return FAIL, future
     if late:
         return WARN, (
             f"the last minute of broker {', '.join(late)} is more than 5 minutes before that of "

@@ -41,15 +41,11 @@ def run(job: Job) -> None:
     Raises:
         UsageError: An option is missing, the folder has no quotas, or the document cannot be read.
     """
-    if not job.options.catalog:
-        job.require_names("quotas", "out")
     if job.options.dry_run:
-        job.counts["would_read"] = [table.name for table in (QUOTA_VERSION, QUOTA_SNAPSHOT)]
-        job.counts["would_write"] = [DRIFT_FINDING.name]
+        job.say_plan((DRIFT_FINDING,))
         return
     desired = read_desired(job.options.desired) if job.options.desired else None
-    with job.spark():
-        clusters, reach = write_drift(job, job.quotas(), desired)
+    clusters, reach = write_drift(job, job.quotas(), desired)
     publish_advice(job, (DRIFT_FINDING,), clusters, reach)
 
 

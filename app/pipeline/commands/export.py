@@ -16,7 +16,7 @@ from app.pipeline.errors import UsageError
 from app.pipeline.folders import retried
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, read_first
-from app.pipeline.results import Scope, explain, say_plan
+from app.pipeline.results import Scope, explain
 from app.pipeline.tables import (
     BUCKET_MINUTE,
     OBSERVATION_MINUTE,
@@ -54,12 +54,10 @@ def run(job: Job) -> None:
     if job.options.format not in {None, *_FORMATS}:
         message = f"--format {job.options.format} is unknown: it is one of {', '.join(_FORMATS)}."
         raise UsageError(message)
-    job.require_options()
-    with job.spark():
-        if job.options.dry_run:
-            say_plan(job, (table,))
-            return
-        job.counts["rows_out"] = {table.name: retried(lambda: _export(job, table))}
+    if job.options.dry_run:
+        job.say_plan((table,))
+        return
+    job.counts["rows_out"] = {table.name: retried(lambda: _export(job, table))}
 
 
 def _export(job: Job, table: Table) -> int:

@@ -54,20 +54,19 @@ def run(job: Job) -> None:
             for table in (QUOTA_VERSION, QUOTA_CONFLICT, QUOTA_FAILED)
         ]
         return
-    with job.spark():
-        job.counts["rows_in"] = 0
-        log = _counted(job, read_audit_log(url, job.options.cluster))
-        history = QuotaHistory(log, snapshots_of(_snapshots(job)))
-        written = {
-            QUOTA_VERSION: history.rows(),
-            QUOTA_CONFLICT: history.conflicts(),
-            QUOTA_FAILED: history.failed(),
-        }
-        found = sorted({row["cluster_id"] for row in written[QUOTA_VERSION]})
-        clusters = [{"cluster_id": name} for name in found]
-        for table, rows in written.items():
-            columns = pa.Table.from_pylist(rows, arrow_schema(table.ddl))
-            job.lake().write(columns, table, clusters)
+    job.counts["rows_in"] = 0
+    log = _counted(job, read_audit_log(url, job.options.cluster))
+    history = QuotaHistory(log, snapshots_of(_snapshots(job)))
+    written = {
+        QUOTA_VERSION: history.rows(),
+        QUOTA_CONFLICT: history.conflicts(),
+        QUOTA_FAILED: history.failed(),
+    }
+    found = sorted({row["cluster_id"] for row in written[QUOTA_VERSION]})
+    clusters = [{"cluster_id": name} for name in found]
+    for table, rows in written.items():
+        columns = pa.Table.from_pylist(rows, arrow_schema(table.ddl))
+        job.lake().write(columns, table, clusters)
     job.counts["rows_out"] = {table.name: len(rows) for table, rows in written.items()}
     _report(job, written[QUOTA_CONFLICT])
 

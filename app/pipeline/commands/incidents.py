@@ -9,7 +9,6 @@ the quota that limits, and who sent most when it began.
 import argparse
 from collections.abc import Sequence
 from datetime import date
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -18,11 +17,11 @@ import pyarrow.compute as pc
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition, columns_of
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, arrow_schema
-from app.pipeline.options import whole_number
+from app.pipeline.options import number_option
 from app.pipeline.partitions import Partition, days_of, in_order
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
-from app.pipeline.results import Hours, Scope, carry_names, say_if_empty, say_plan, settled
+from app.pipeline.results import Hours, Scope, carry_names, say_if_empty, settled
 from app.pipeline.summary import summarize
 from app.pipeline.tables import (
     BUCKET_HOUR,
@@ -49,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add how long a pause may be."""
     parser.add_argument(
         "--gap",
-        type=partial(whole_number, least=1),
+        type=number_option(1, kind=int),
         default=1,
         metavar="MINUTES",
         help="join violating minutes that start at most this far apart; default 1",
@@ -61,23 +60,21 @@ def run(job: Job) -> None:
     """Write the incidents that begin on the days of the input.
 
     Raises:
-        UsageError: ``--input`` or ``--out`` is missing, or an input has no ``bucket_hour``.
+        UsageError: An input has no ``bucket_hour``.
     """
     scope = Scope.of(job)
-    job.require_options()
-    with job.spark():
-        if job.options.dry_run:
-            say_plan(job, (THROTTLE_INCIDENT, DIM_BUCKET))
-            return
-        lakes, out = job.lakes(), job.lake()
-        for lake in lakes:
-            lake.require(BUCKET_HOUR)
-        hours = scope.hours(lakes, BUCKET_HOUR)
-        carry_names(job, lakes, out, hours)
-        minutes = columns_of(lakes, Columns(BUCKET_HOUR, ("minutes",)), hours)["minutes"]
-        job.counts["rows_in"] = pc.sum(minutes).as_py() or 0
-        say_if_empty(job)
-        days = write_incidents(job, lakes, out, days_of(hours))
+    if job.options.dry_run:
+        job.say_plan((THROTTLE_INCIDENT, DIM_BUCKET))
+        return
+    lakes, out = job.lakes(), job.lake()
+    for lake in lakes:
+        lake.require(BUCKET_HOUR)
+    hours = scope.hours(lakes, BUCKET_HOUR)
+    carry_names(job, lakes, out, hours)
+    minutes = columns_of(lakes, Columns(BUCKET_HOUR, ("minutes",)), hours)["minutes"]
+    job.counts["rows_in"] = pc.sum(minutes).as_py() or 0
+    say_if_empty(job)
+    days = write_incidents(job, lakes, out, days_of(hours))
     publish(job, hours, days)
     draw_if_asked(job, [*lakes, out])
     summarize(job, [*lakes, out])

@@ -162,15 +162,13 @@ def run(job: Job) -> None:
         InfrastructureError: Spark or a broker fails.
     """
     rules = rules_of(job)
-    job.require_options()
-    with job.spark():
-        inputs = inputs_of(job, rules)
-        out = job.lake()
-        if job.options.dry_run:
-            job.counts["would_read"] = inputs.names
-            job.counts["would_write"] = [out.address(table) for table in WRITES]
-            return
-        ingest(job, rules, inputs, out)
+    inputs = inputs_of(job, rules)
+    out = job.lake()
+    if job.options.dry_run:
+        job.counts["would_read"] = inputs.names
+        job.counts["would_write"] = [out.address(table) for table in WRITES]
+        return
+    ingest(job, rules, inputs, out)
 
 
 def newest_time(job: Job, rules: Rules) -> datetime | None:
@@ -195,8 +193,8 @@ def newest_time(job: Job, rules: Rules) -> datetime | None:
     return None if time is None else _EPOCH + timedelta(microseconds=time)
 
 
-def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> tuple[list[Partition], int]:
-    """Write the tables, and return the hours that were replaced, and how many points they have.
+def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> list[Partition]:
+    """Write the tables, and return the hours that were replaced.
 
     Raises:
         UsageError: ``--cluster`` names one cluster, and the input holds several; or two series
@@ -209,14 +207,11 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> tuple[list[Part
         job.counts["offsets"] = inputs.read
     rows_out = job.counts.setdefault("rows_out", {})
     with ExitStack() as opened:
-        opened.enter_context(job.tasks_for(inputs.rows))
         made = without_broken_files(
             job.session, inputs, lambda: _run_tasks(job, rules, inputs, out, opened)
         )
         explain(job, RATE_MINUTE, made.found)
         counted = Tally.of(made.reports, len(inputs.unreadable))
-        points = sum(counted.hours.values())
-        opened.enter_context(job.tasks_for(points))
         _require_all(job, rules, inputs, counted)
         replaced = _hours_to_replace(job, inputs, counted, out)
         for table in (SERIES, RATE_MINUTE):
@@ -232,7 +227,7 @@ def ingest(job: Job, rules: Rules, inputs: Inputs, out: Lake) -> tuple[list[Part
             if sentence:
                 job.say(sentence)
     rows_out[DQ_RESULT.name] = _write_checks(job, counted, out, hours[0])
-    return replaced, points
+    return replaced
 
 
 def _run_tasks(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitStack) -> TaskTables:

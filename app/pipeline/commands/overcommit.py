@@ -54,7 +54,6 @@ def run(job: Job) -> None:
     Raises:
         UsageError: An option is missing, an input lacks the table, or the capacity is wrong.
     """
-    job.require_options()
     if not job.options.capacity:
         message = "--capacity is missing: name a capacity.json of Cruise Control, or a CSV."
         raise UsageError(message)

@@ -30,24 +30,23 @@ def run(job: Job) -> None:
     if not target:
         message = "--out is missing: name the folder for the pictures."
         raise UsageError(message)
-    with job.spark():
-        lakes = job.lakes()
-        has_days, has_answers = (
-            any(lake.has(table) for lake in lakes) for table in (UTILIZATION_DAILY, WHATIF_TIMELINE)
+    lakes = job.lakes()
+    has_days, has_answers = (
+        any(lake.has(table) for lake in lakes) for table in (UTILIZATION_DAILY, WHATIF_TIMELINE)
+    )
+    if not (has_days or has_answers):
+        message = (
+            f"There is no table utilization_daily in {', '.join(lake.name for lake in lakes)}; "
+            "run the job utilization, and name its --out as --input."
         )
-        if not (has_days or has_answers):
-            message = (
-                f"There is no table utilization_daily in {', '.join(lake.name for lake in lakes)}; "
-                "run the job utilization, and name its --out as --input."
-            )
-            raise UsageError(message)
-        if job.options.dry_run:
-            job.counts["would_write"] = [str(target)]
-            return
-        if has_answers:
-            draw_timelines(job, lakes, target)
-        if not has_days:
-            return
-        if not any(lake.has(RATE_MINUTE) for lake in lakes):
-            job.say("without rate_minute no rates are drawn; name its folder as --input too.")
-        draw_results(job, lakes, target)
+        raise UsageError(message)
+    if job.options.dry_run:
+        job.counts["would_write"] = [str(target)]
+        return
+    if has_answers:
+        draw_timelines(job, lakes, target)
+    if not has_days:
+        return
+    if not any(lake.has(RATE_MINUTE) for lake in lakes):
+        job.say("without rate_minute no rates are drawn; name its folder as --input too.")
+    draw_results(job, lakes, target)

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame
 from app.pipeline.by_partition import Columns, Reading, Share, by_partition, of_all_rows
 from app.pipeline.errors import UsageError
 from app.pipeline.hashes import hash_texts
-from app.pipeline.job import Job
+from app.pipeline.job import Job, without_quotas
 from app.pipeline.lake import Lake, arrow_schema
-from app.pipeline.options import whole_number
+from app.pipeline.options import number_option
 from app.pipeline.partitions import Partition
 from app.pipeline.publishing import publish
 from app.pipeline.resolve.callbacks import callback_model, versions_of_callback
@@ -33,8 +33,8 @@ from app.pipeline.resolve.series import (
     limits_and_buckets,
 )
 from app.pipeline.resolve.versions import Versions, read_versions
-from app.pipeline.results import Scope, explain, say_if_empty, say_plan
-from app.pipeline.tables import BY_HOUR, DIM_BUCKET, QUOTA_VERSION, SERIES, SERIES_LIMIT
+from app.pipeline.results import Scope, explain, say_if_empty
+from app.pipeline.tables import BY_HOUR, DIM_BUCKET, SERIES, SERIES_LIMIT
 from app.pipeline.task_tables import TaskTables
 
 WRITES: Final = (SERIES_LIMIT, DIM_BUCKET)
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--broadcast-max",
-        type=partial(whole_number, least=0),
+        type=number_option(0, kind=int),
         default=BROADCAST_MAX,
         metavar="ROWS",
         help=f"more versions of quotas are divided by user; default {BROADCAST_MAX}",
@@ -85,20 +85,17 @@ def run(job: Job) -> None:
         InfrastructureError: Spark fails.
     """
     scope = Scope.of(job)
-    job.require_options(quotas=True)
     callback_model(job.options.callback)
-    with job.spark():
-        quotas = job.quotas()
-        if job.options.dry_run:
-            say_plan(job, WRITES)
-            job.counts["would_read"].append(quotas.address(QUOTA_VERSION))
-            return
-        lakes, out = job.lakes(), job.lake()
-        for lake in lakes:
-            lake.require(SERIES)
-        hours = scope.hours(lakes, SERIES)
-        write_limits(job, lakes, hours, read_versions(quotas, scope.cluster), out)
-        say_if_empty(job)
+    quotas = job.quotas()
+    if job.options.dry_run:
+        job.say_plan(WRITES)
+        return
+    lakes, out = job.lakes(), job.lake()
+    for lake in lakes:
+        lake.require(SERIES)
+    hours = scope.hours(lakes, SERIES)
+    write_limits(job, lakes, hours, read_versions(quotas, scope.cluster), out)
+    say_if_empty(job)
     publish(job, hours)
 
 
@@ -124,11 +121,8 @@ def write_limits(
         for name, column in (("rows_in", "rows"), ("unlimited", "unlimited")):
             job.counts[name] = pc.sum(decided[column]).as_py() or 0
         job.counts["rows_out"] = {table.name: made.put(table, hours) for table in WRITES}
-    seen, with_quotas = (
-        set(rows["cluster_id"].unique().to_pylist()) for rows in (decided, versions)
-    )
-    job.with_quotas = sorted(with_quotas)
-    job.without_quotas = sorted(seen - with_quotas)
+    observed, limited = (rows["cluster_id"].unique().to_pylist() for rows in (decided, versions))
+    job.unlimited = without_quotas(observed, limited)
 
 
 def _find_limits(

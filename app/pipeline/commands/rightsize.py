@@ -21,7 +21,7 @@ from app.pipeline.advice.output import advise, write_advice
 from app.pipeline.advice.sizes import advice_of, uses_of
 from app.pipeline.advice.use import MOST_DAYS
 from app.pipeline.job import Job
-from app.pipeline.options import number_option, whole_number
+from app.pipeline.options import number_option
 from app.pipeline.summary import columns, key_name
 from app.pipeline.tables import RECOMMENDATION
 
@@ -42,7 +42,7 @@ def days_option(parser: argparse.ArgumentParser, default: int) -> None:
     """Add how many days are looked at."""
     parser.add_argument(
         "--days",
-        type=partial(whole_number, least=1, most=MOST_DAYS),
+        type=number_option(1, MOST_DAYS, int),
         default=default,
         metavar="N",
         help=f"look at the newest N days; default {default}",
@@ -61,7 +61,7 @@ _OPTIONS: Final = ("percentile", "margin", "floor", "step_max", "tolerate", "ske
 _OF_RULES: Final[Sequence[tuple[str, Mapping[str, Any], str]]] = (
     (
         "--percentile",
-        {"type": partial(whole_number, least=50, most=100), "metavar": "N"},
+        {"type": number_option(50, 100, int), "metavar": "N"},
         f"of the minutes that a value is to hold for; default {_RULES.percentile}",
     ),
     (
@@ -86,7 +86,7 @@ _OF_RULES: Final[Sequence[tuple[str, Mapping[str, Any], str]]] = (
     ),
     (
         "--tolerate",
-        {"type": partial(whole_number, least=0), "metavar": "MINUTES"},
+        {"type": number_option(0, kind=int), "metavar": "MINUTES"},
         "throttled minutes that are no reason to raise; default: what --percentile leaves out",
     ),
     (
@@ -101,9 +101,8 @@ def run(job: Job) -> None:
     """Write the advice.
 
     Raises:
-        UsageError: ``--input`` or ``--out`` is missing, or an input lacks a table.
+        UsageError: An input lacks a table.
     """
-    job.require_options()
     advise(job, partial(write_sizes, job))
 
 

@@ -97,36 +97,32 @@ def run(job: Job) -> None:
         InfrastructureError: Spark, a broker or Postgres fails.
     """
     rules = ingest.rules_of(job)
-    job.require_options(quotas=True)
     named = {name: getattr(job.options, name) for name in _FILES}
     files = {name: _FILES[name](file) for name, file in named.items() if file}
     callback_model(job.options.callback)
-    with job.spark():
-        quotas, out = job.quotas(), job.lake()
-        if job.options.last or job.options.since_last:
-            if not _choose_hours(job, rules, out):
-                job.say("the input has no new whole hour.")
-                return
-            rules = ingest.rules_of(job)
-        inputs = ingest.inputs_of(job, rules)
-        if job.options.dry_run:
-            job.counts["would_read"] = [*inputs.names, quotas.address(QUOTA_VERSION)]
-            job.counts["would_write"] = [out.address(table) for table in _WRITES]
+    quotas, out = job.quotas(), job.lake()
+    if job.options.last or job.options.since_last:
+        if not _choose_hours(job, rules, out):
+            job.say("the input has no new whole hour.")
             return
-        quotas.require(QUOTA_VERSION)
-        with _step(job, "ingest") as step:
-            hours, points = ingest.ingest(step, rules, inputs, out)
-        with job.tasks_for(points):
-            with _step(job, "resolve") as step:
-                versions = read_versions(quotas, job.options.cluster)
-                resolve.write_limits(step, [out], hours, versions, out)
-            with _step(job, "utilization") as step:
-                utilization.write_utilization(step, [out], hours, out)
-            with _step(job, "incidents") as step:
-                days = incidents.write_incidents(step, [out], out, days_of(hours))
+        rules = ingest.rules_of(job)
+    inputs = ingest.inputs_of(job, rules)
+    if job.options.dry_run:
+        job.counts["would_read"] = [*inputs.names, quotas.address(QUOTA_VERSION)]
+        job.counts["would_write"] = [out.address(table) for table in _WRITES]
+        return
+    quotas.require(QUOTA_VERSION)
+    with _step(job, "ingest") as step:
+        hours = ingest.ingest(step, rules, inputs, out)
+    with _step(job, "resolve") as step:
+        versions = read_versions(quotas, job.options.cluster)
+        resolve.write_limits(step, [out], hours, versions, out)
+    with _step(job, "utilization") as step:
+        utilization.write_utilization(step, [out], hours, out)
+    with _step(job, "incidents") as step:
+        days = incidents.write_incidents(step, [out], out, days_of(hours))
     publish(job, hours, days)
-    with job.spark():
-        _advise(job, files, quotas, out, hours)
+    _advise(job, files, quotas, out, hours)
     draw_if_asked(job, [out])
     summarize(job, [out], days)
 
@@ -214,7 +210,7 @@ def _step(job: Job, name: str) -> Iterator[Job]:
     step.session = job.session
     begun = time.monotonic()
     yield step
-    for count in ("quarantined", "failed_checks", "findings", "without_quotas", "with_quotas"):
+    for count in ("quarantined", "failed_checks", "findings", "unlimited"):
         setattr(job, count, getattr(job, count) + getattr(step, count))
     report = {"seconds": round(time.monotonic() - begun, 3), **step.counts}
     job.counts.setdefault("steps", {})[name] = report

@@ -140,13 +140,12 @@ def run(job: Job) -> None:
     ]
     taken = [snapshot | row for row in rows]
     held = [{"valid_from": taken_at, "origin": "snapshot", **row} for row in rows]
-    with job.spark():
-        lake, day = job.lake(), {"cluster_id": cluster, "dt": f"{taken_at.date()}"}
-        others = _stored(lake, QUOTA_SNAPSHOT, day).filter(pc.field("snapshot_id") != digest)
-        lake.write(pa.concat_tables([others, _table(QUOTA_SNAPSHOT, taken)]), QUOTA_SNAPSHOT)
-        stored = _stored(lake, QUOTA_VERSION, {"cluster_id": cluster})
-        versions = join_versions(stored, _table(QUOTA_VERSION, held), taken_at)
-        lake.write(versions, QUOTA_VERSION, [{"cluster_id": cluster}])
+    lake, day = job.lake(), {"cluster_id": cluster, "dt": f"{taken_at.date()}"}
+    others = _stored(lake, QUOTA_SNAPSHOT, day).filter(pc.field("snapshot_id") != digest)
+    lake.write(pa.concat_tables([others, _table(QUOTA_SNAPSHOT, taken)]), QUOTA_SNAPSHOT)
+    stored = _stored(lake, QUOTA_VERSION, {"cluster_id": cluster})
+    versions = join_versions(stored, _table(QUOTA_VERSION, held), taken_at)
+    lake.write(versions, QUOTA_VERSION, [{"cluster_id": cluster}])
     job.counts |= {
         "cluster_id": cluster,
         "taken_at": taken_at.isoformat(),

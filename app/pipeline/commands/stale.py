@@ -6,7 +6,6 @@ clusters. Nothing is removed: each row has the body that would do it.
 """
 
 import argparse
-from functools import partial
 from typing import Final
 
 import pyarrow.compute as pc
@@ -17,9 +16,9 @@ from app.pipeline.advice.output import advise, rows_to_table, write_advice
 from app.pipeline.advice.stale import LONG_ENOUGH, read_inventory, stale_values
 from app.pipeline.advice.uncovered import uncovered_rows
 from app.pipeline.commands.rightsize import days_option
-from app.pipeline.job import Job
+from app.pipeline.job import Job, without_quotas
 from app.pipeline.lake import Lake
-from app.pipeline.options import whole_number
+from app.pipeline.options import number_option
 from app.pipeline.resolve.versions import read_versions
 from app.pipeline.tables import STALE_QUOTA, UNCOVERED_CLIENT
 
@@ -48,7 +47,7 @@ def add_stale_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--top",
-        type=partial(whole_number, least=1, most=10_000),
+        type=number_option(1, 10_000, int),
         default=_TOP,
         metavar="N",
         help=f"list the N largest of each key without a value of their own; default {_TOP}",
@@ -61,14 +60,13 @@ def run(job: Job) -> None:
     Raises:
         UsageError: An option is missing, a folder lacks a table, or the inventory cannot be read.
     """
-    job.require_options(quotas=True)
     inventory = read_inventory(job.options.inventory) if job.options.inventory else None
 
     def write(evidence: Evidence) -> None:
-        job.with_quotas = write_stale(job, evidence, job.quotas(), job.options.days, inventory)
-        job.without_quotas = sorted({*evidence.of_clusters} - {*job.with_quotas})
+        limited = write_stale(job, evidence, job.quotas(), job.options.days, inventory)
+        job.unlimited = without_quotas(evidence.of_clusters, limited)
 
-    advise(job, write, quotas=True)
+    advise(job, write)
 
 
 def write_stale(

@@ -7,7 +7,6 @@ tools would have saved them: a scrape a minute, 30 s into it. ``--from`` names t
 
 import argparse
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -15,7 +14,7 @@ from pyspark.sql import DataFrame
 from app.pipeline.errors import UsageError
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake
-from app.pipeline.options import whole_number
+from app.pipeline.options import number_option
 from app.pipeline.results import explain
 from app.pipeline.synth.formats import SHAPES, write_shape
 from app.pipeline.synth.tables import Plan, observations, quotas, rates_of, series_of
@@ -34,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--observations", 1, 100_000, "rows of observation_minute; default: 100000"),
         ("--entities", 1, 1_000, "entities with quotas; default: 1000"),
     ):
-        number = partial(whole_number, least=least)
+        number = number_option(least, kind=int)
         parser.add_argument(name, type=number, default=default, metavar="N", help=text)
     parser.add_argument(
         "--shape",
@@ -64,18 +63,18 @@ def run(job: Job) -> None:
         tables = (OBSERVATION_MINUTE, SERIES, RATE_MINUTE, QUOTA_VERSION)
         job.counts["would_write"] = [*(table.name for table in tables), *shapes]
         return
-    with job.spark() as session:
-        out = job.lake()
-        # HotSpot does not compile methods above 8000 bytes; smaller ones are made instead.
-        session.conf.set(_LARGE_METHODS, "8000")
-        job.counts["quota_version"] = _write(job, quotas(session, plan), QUOTA_VERSION, out)
-        _write(job, observations(session, plan), OBSERVATION_MINUTE, out)
-        for table, facts in ((SERIES, series_of), (RATE_MINUTE, rates_of)):
-            _write(job, facts(out.read(OBSERVATION_MINUTE)), table, out)
-        session.conf.unset(_LARGE_METHODS)
-        for shape in shapes:
-            job.say(f"writing the shape {shape} ...")
-            write_shape(shape, out.read(OBSERVATION_MINUTE), job.options.out)
+    session = job.session
+    out = job.lake()
+    # HotSpot does not compile methods above 8000 bytes; smaller ones are made instead.
+    session.conf.set(_LARGE_METHODS, "8000")
+    job.counts["quota_version"] = _write(job, quotas(session, plan), QUOTA_VERSION, out)
+    _write(job, observations(session, plan), OBSERVATION_MINUTE, out)
+    for table, facts in ((SERIES, series_of), (RATE_MINUTE, rates_of)):
+        _write(job, facts(out.read(OBSERVATION_MINUTE)), table, out)
+    session.conf.unset(_LARGE_METHODS)
+    for shape in shapes:
+        job.say(f"writing the shape {shape} ...")
+        write_shape(shape, out.read(OBSERVATION_MINUTE), job.options.out)
 
 
 def _write(job: Job, rows: DataFrame, table: Table, out: Lake) -> int:

@@ -17,7 +17,7 @@ from app.pipeline.lake import Lake
 from app.pipeline.partitions import Partition, days_of
 from app.pipeline.pictures import draw_if_asked
 from app.pipeline.publishing import publish
-from app.pipeline.results import Hours, Scope, carry_names, explain, say_if_empty, say_plan, settled
+from app.pipeline.results import Hours, Scope, carry_names, explain, say_if_empty, settled
 from app.pipeline.summary import summarize
 from app.pipeline.tables import BUCKET_HOUR, DIM_BUCKET, UTILIZATION_DAILY
 from app.pipeline.usage.buckets import facts_of, hours_of_buckets
@@ -35,18 +35,16 @@ def run(job: Job) -> None:
     """Write the tables for the hours of the input.
 
     Raises:
-        UsageError: ``--input`` or ``--out`` is missing, or an input lacks a table.
+        UsageError: An input lacks a table.
     """
     scope = Scope.of(job)
-    job.require_options()
-    with job.spark():
-        if job.options.dry_run:
-            say_plan(job, (*WRITES, DIM_BUCKET))
-            return
-        lakes, out = job.lakes(), job.lake()
-        hours = facts_of(lakes, scope)
-        carry_names(job, lakes, out, hours)
-        write_utilization(job, lakes, hours, out)
+    if job.options.dry_run:
+        job.say_plan((*WRITES, DIM_BUCKET))
+        return
+    lakes, out = job.lakes(), job.lake()
+    hours = facts_of(lakes, scope)
+    carry_names(job, lakes, out, hours)
+    write_utilization(job, lakes, hours, out)
     publish(job, hours)
     draw_if_asked(job, [*lakes, out])
     summarize(job, [*lakes, out])

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from app.pipeline.class_archive import archive_of_runs, written_at_exit
+from app.pipeline.driver_java import archive_of_runs, written_at_exit
 from app.pipeline.errors import InfrastructureError
 from app.pipeline.job import Job
 

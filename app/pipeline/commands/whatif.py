@@ -8,7 +8,6 @@ recommendations. Nothing is changed by it.
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,9 +21,9 @@ from app.pipeline.advice.output import lakes_of, rows_to_table, whole_table, wri
 from app.pipeline.advice.use import grouped
 from app.pipeline.by_partition import Columns, columns_of
 from app.pipeline.errors import UsageError
-from app.pipeline.job import Job
+from app.pipeline.job import Job, without_quotas
 from app.pipeline.lake import Lake
-from app.pipeline.options import whole_number
+from app.pipeline.options import number_option
 from app.pipeline.partitions import Partition
 from app.pipeline.pictures import draw_timelines
 from app.pipeline.publishing import SERVED, publish_advice
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--delivery-timeout",
-        type=partial(whole_number, least=1),
+        type=number_option(1, kind=int),
         default=_DELIVERY_TIMEOUT_S,
         metavar="S",
         help="a longer delay is a risk: producers give up after their delivery.timeout.ms; "
@@ -71,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timelines",
-        type=partial(whole_number, least=0),
+        type=number_option(0, kind=int),
         default=_TIMELINES,
         metavar="N",
         help="write the minutes of so many buckets on brokers, those throttled longest; "
@@ -92,16 +91,14 @@ def run(job: Job) -> None:
             or breaks a rule, or the input has several clusters.
         InfrastructureError: Spark fails.
     """
-    job.require_options(quotas=True)
-    with job.spark():
-        lakes = lakes_of(job, quotas=True)
-        if lakes is None:
-            return
-        hours = Scope.of(job).hours(lakes, RATE_MINUTE)
-        of_run, through = _write(job, lakes, hours)
-        say_if_empty(job)
-        if job.options.plot:
-            draw_timelines(job, [job.lake()], job.options.plot, job.run_id)
+    lakes = lakes_of(job)
+    if lakes is None:
+        return
+    hours = Scope.of(job).hours(lakes, RATE_MINUTE)
+    of_run, through = _write(job, lakes, hours)
+    say_if_empty(job)
+    if job.options.plot:
+        draw_timelines(job, [job.lake()], job.options.plot, job.run_id)
     publish_advice(job, SERVED[job.name], of_run, Reach(through, None))
 
 
@@ -180,8 +177,8 @@ def _cluster(hours: Sequence[Partition]) -> str | None:
 def _current_versions(job: Job, cluster: str | None) -> pa.Table:
     """Return the quotas of the cluster, and note which clusters have some."""
     current = read_versions(job.quotas()).filter(pc.field("valid_to").is_null())
-    job.with_quotas = sorted(current["cluster_id"].unique().to_pylist())
-    job.without_quotas = [cluster] if cluster and cluster not in job.with_quotas else []
+    limited = current["cluster_id"].unique().to_pylist()
+    job.unlimited = without_quotas([cluster] if cluster else [], limited)
     return current.filter(pc.field("cluster_id") == cluster)
 
 
