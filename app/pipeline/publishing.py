@@ -84,7 +84,7 @@ _AS_CSV: Final = csv.WriteOptions(include_header=False, quoting_style="all_valid
 _ONE_AT_A_TIME: Final = "select pg_advisory_xact_lock(hashtext('quota-pipeline publish'))"
 _OF_DAYS: Final = sql.SQL(
     "delete from {table} using unnest(%(clusters)s::text[], %(days)s::date[]) as scope (c, d) "
-    "where cluster_id = c and dt = d"
+    "where cluster_id = c and {day} = d"
 )
 _REPLACED: Final[Mapping[Sequence[str], sql.SQL]] = {
     BY_HOUR: _OF_DAYS,
@@ -98,14 +98,9 @@ _REPLACED: Final[Mapping[Sequence[str], sql.SQL]] = {
 }
 """What removes the rows that are replaced, by the partitions of the table."""
 
-_REPLACED_INCIDENTS: Final = sql.SQL("""
-    delete from {table} using unnest(%(clusters)s::text[], %(days)s::date[]) as scope (c, d)
-    where cluster_id = c and (start at time zone 'UTC')::date = d
-""")
-_DELETE_SAME: Final = """
-    delete from throttle_incident using unnest(%s::text[], %s::text[]) as same (c, i)
-    where cluster_id = c and incident_id = i
-"""
+_DAY: Final = {THROTTLE_INCIDENT: sql.SQL("(start at time zone 'UTC')::date")}
+"""Of a row, where the twin has no ``dt``."""
+
 _COPY: Final = sql.SQL("copy {table} ({columns}) from stdin (format csv)")
 _MERGE: Final = """
     insert into dim_bucket as old
@@ -151,50 +146,48 @@ def publish(job: Job, hours: Sequence[Partition], days: Sequence[Partition] | No
     """
     if job.options.pg is not None:
         lake = job.lake()
-        tables, of_run = SERVED[job.name], days or days_of(hours)
-
-        def publish_days() -> None:
-            reach = reach_of(broker_coverage(lake.read_in(BUCKET_HOUR, hours)))
-            publish_results(job, _read(lake, tables, of_run), of_run, reach)
-
-        retried(publish_days)
+        reach = retried(lambda: reach_of(broker_coverage(lake.read_in(BUCKET_HOUR, hours))))
+        publish_advice(job, SERVED[job.name], days or days_of(hours), reach)
 
 
 def publish_advice(
-    job: Job, tables: Sequence[Table], clusters: Sequence[Partition], reach: Reach | None
+    job: Job, tables: Sequence[Table], about: Sequence[Partition], reach: Reach | None
 ) -> None:
-    """Publish advice about clusters, or answers of what-if, likewise.
+    """Publish tables, such as advice about clusters or answers of what-if, likewise.
 
     Args:
-        clusters: That they are about; of what-if with the run.
+        about: The clusters, with their days or runs, whose rows are replaced.
         reach: How far the data behind them reach; null: it was not asked for.
     """
     if job.options.pg is not None:
-        lake, reached = job.lake(), reach or Reach(None, None)
-        retried(lambda: publish_results(job, _read(lake, tables, clusters), clusters, reached))
+        lake = job.lake()
+
+        def publish_rows() -> None:
+            rows = {table: map(partial(_rows, lake, table), about) for table in tables}
+            publish_results(job, rows, about, reach or Reach(None, None))
+
+        retried(publish_rows)
 
 
 def publish_results(
-    job: Job, tables: Mapping[Table, Iterable[pa.Table]], days: Sequence[Partition], reach: Reach
+    job: Job, tables: Mapping[Table, Iterable[pa.Table]], about: Sequence[Partition], reach: Reach
 ) -> None:
-    """Replace the rows of clusters and days, and record the run, in one transaction.
+    """Replace the rows of clusters, days or runs, and record the run, in one transaction.
 
     A run that is killed before leaves the former results. Incidents are replaced where they begin
     on one of the days; ``dim_bucket`` grows, since other days need its rows.
 
     Args:
         tables: The rows of each table, in batches, which are read once no other run publishes: so
-            the last to publish has what all others have.
-        days: The clusters and days whose rows they replace; a table without any ends empty there.
-            Advice is replaced by cluster, what-if by run.
+            the last to publish has what all others have. A table without any ends empty.
     """
-    clusters = sorted({day["cluster_id"] for day in days})
+    clusters = sorted({item["cluster_id"] for item in about})
     with record_run(job), connect(database_of(job)) as connection:
         job.say("publishing to Postgres ...")
         with connection.transaction():
             connection.execute(_ONE_AT_A_TIME)
             counts = {
-                table.name: _replace(connection, table, batches, days)
+                table.name: _replace(connection, table, batches, about)
                 for table, batches in tables.items()
             }
             for table in (BUCKET_HOUR, UTILIZATION_HIST):
@@ -204,17 +197,11 @@ def publish_results(
     job.counts["published"] = {**job.counts.get("published", {}), **counts}
 
 
-def _read(
-    lake: Lake, tables: Sequence[Table], days: Sequence[Partition]
-) -> Mapping[Table, Iterator[pa.Table]]:
-    """Return the rows of each table as its twin in Postgres has them, day by day."""
-    return {table: map(partial(_read_day, lake, table), days) for table in tables}
-
-
-def _read_day(lake: Lake, table: Table, day: Partition) -> pa.Table:
-    rows = lake.read_in(UTILIZATION_DAILY if table is UTILIZATION_HIST else table, [day])
-    if "run_id" in day:
-        rows = rows.where(sf.col("run_id") == day["run_id"])
+def _rows(lake: Lake, table: Table, partition: Partition) -> pa.Table:
+    """Return the rows of a cluster, day or run as the table's twin has them."""
+    rows = lake.read_in(UTILIZATION_DAILY if table is UTILIZATION_HIST else table, [partition])
+    if "run_id" in partition:
+        rows = rows.where(sf.col("run_id") == partition["run_id"])
     if table is UTILIZATION_HIST:
         rows = histogram(rows)
     elif table is DIM_BUCKET:
@@ -228,16 +215,16 @@ def _replace(
     connection: psycopg.Connection[Any],
     table: Table,
     batches: Iterable[pa.Table],
-    days: Sequence[Partition],
+    about: Sequence[Partition],
 ) -> int:
-    """Replace the rows of the days; return how many."""
+    """Replace rows; return how many were written."""
     if table is not DIM_BUCKET:
-        is_incident = table is THROTTLE_INCIDENT
-        delete = _REPLACED_INCIDENTS if is_incident else _REPLACED[table.partitions]
-        scope = {"clusters": [day["cluster_id"] for day in days], "most": MOST_RUNS}
-        scope |= {"days": [day.get("dt") for day in days]}
-        scope |= {"runs": [day.get("run_id") for day in days]}
-        connection.execute(delete.format(table=sql.Identifier(table.name)), scope)
+        columns = {"clusters": "cluster_id", "days": "dt", "runs": "run_id"}
+        scope = {name: [item.get(column) for item in about] for name, column in columns.items()}
+        delete = _REPLACED[table.partitions].format(
+            table=sql.Identifier(table.name), day=_DAY.get(table, sql.SQL("dt"))
+        )
+        connection.execute(delete, {**scope, "most": MOST_RUNS})
     rows = 0
     for batch in batches:
         for chunk in batch.to_batches(max_chunksize=_BATCH):
@@ -251,10 +238,6 @@ def _write(connection: psycopg.Connection[Any], table: Table, chunk: pa.RecordBa
     if table is DIM_BUCKET:
         connection.execute(_MERGE, [json.dumps(rows.to_pylist(), default=str)])
         return
-    if table is THROTTLE_INCIDENT:
-        # The lake has those of other days too, which may have been published before.
-        ids = [rows[name].to_pylist() for name in ("cluster_id", "incident_id")]
-        connection.execute(_DELETE_SAME, ids)
     sink = pa.BufferOutputStream()
     csv.write_csv(rows, sink, _AS_CSV)
     columns = sql.SQL(", ").join(map(sql.Identifier, chunk.schema.names))
@@ -265,6 +248,5 @@ def _write(connection: psycopg.Connection[Any], table: Table, chunk: pa.RecordBa
 
 def _storable(column: pa.Array) -> pa.Array:
     """Replace U+0000, which Postgres has in no text."""
-    if pa.types.is_string(column.type):
-        return pc.replace_substring(column, "\0", "\ufffd")
-    return column
+    is_text = pa.types.is_string(column.type)
+    return pc.replace_substring(column, "\0", "\ufffd") if is_text else column

@@ -28,8 +28,8 @@ _UNRECORDED: Final = frozenset(
     {"job", "pg", "master", "conf", "json", "explain", "dry_run", "command", "plot", "token_file"}
 )
 
-_MIGRATE: Final = "the tables are missing or may not be used; run `kafka-quota-service migrate`"
-_CAUSES: Final[Mapping[str, str]] = {"42P01": _MIGRATE, "42703": _MIGRATE, "42501": _MIGRATE}
+_NOT_MIGRATED: Final = ("42P01", "42703", "42501")
+"""Postgres' codes of a missing table or column, and of a missing privilege."""
 
 _OWN: Final = """
     insert into pipeline_run (run_id, job, options, cluster_id, state, started_at)
@@ -132,13 +132,10 @@ def record_run(job: Job) -> Iterator[None]:
 
 
 def _end_of(error: BaseException) -> dict[str, str]:
-    match error:
-        case KeyboardInterrupt():
-            return {"state": "cancelled", "error": "stopped by a signal"}
-        case PipelineError():
-            return {"state": "failed", "error": str(error)}
-        case _:
-            return {"state": "failed", "error": f"{type(error).__name__}: {error}"}
+    if isinstance(error, KeyboardInterrupt):
+        return {"state": "cancelled", "error": "stopped by a signal"}
+    name = "" if isinstance(error, PipelineError) else f"{type(error).__name__}: "
+    return {"state": "failed", "error": f"{name}{error}"}
 
 
 def record_published(
@@ -156,10 +153,9 @@ def record_published(
         tables: How many rows of which table were published.
     """
     values = {
+        **reach._asdict(),
         "run_id": job.run_id,
         "cluster_id": clusters[0] if len(clusters) == 1 else None,
-        "data_through": reach.data_through,
-        "coverage": reach.coverage,
         "rows_in": job.counts.get("rows_in"),
         "rows_out": sum(tables.values()),
         "tables": list(tables),
@@ -169,6 +165,7 @@ def record_published(
 
 
 def _infrastructure(error: psycopg.Error) -> InfrastructureError:
-    cause = _CAUSES.get(error.sqlstate or "")
-    lines = str(error).splitlines() or [type(error).__name__]
-    return InfrastructureError(f"Postgres: {cause or lines[0]}")
+    reason = next(iter(str(error).splitlines()), type(error).__name__)
+    if error.sqlstate in _NOT_MIGRATED:
+        reason = "the tables are missing or may not be used; run `kafka-quota-service migrate`"
+    return InfrastructureError(f"Postgres: {reason}")

@@ -140,17 +140,6 @@ def test_hours_and_histograms_are_served_for_a_cluster_s_last_days_alone(
         assert served == [*((CLUSTER, each) for each in days[2:]), ("lkc-2", DAY)]
 
 
-def test_incidents_of_other_days_that_a_folder_keeps_are_published_once(
-    audit_database: AuditDatabase,
-):
-    url = audit_database.service_url
-    both = [incident("old", -1440), incident("new", 0)]
-    publish_rows(url, {**SAMPLE, THROTTLE_INCIDENT: both[:1]})
-    publish_rows(url, {**SAMPLE, THROTTLE_INCIDENT: both})
-    served = rows_of(url, "throttle_incident")
-    assert [row["incident_id"] for row in served] == ["new", "old"]
-
-
 def test_a_bucket_is_served_with_its_first_and_last_time(audit_database: AuditDatabase):
     url = audit_database.service_url
     early, late = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
