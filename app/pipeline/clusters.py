@@ -18,9 +18,8 @@ CLUSTERS_FILE: Final = "QUOTAS_CLUSTERS_FILE"
 _ATTEMPT_S: Final = 5.0
 _ATTEMPTS: Final = 6
 
-_SILENT = logging.getLogger("app.pipeline.silent")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+_SILENT: Final = logging.getLogger("app.pipeline.silent")
+_SILENT.disabled = True
 
 
 def add_clusters_option(parser: argparse.ArgumentParser) -> None:
@@ -75,15 +74,12 @@ def cluster_id_of(options: argparse.Namespace) -> str | None:
 
 def _asked(name: str, entry: ClusterEntry) -> str:
     reason: object = None
-    try:
-        client = AdminClient(_settings(entry), logger=_SILENT)
-        for _ in range(_ATTEMPTS):
-            try:
-                return str(client.describe_cluster(request_timeout=_ATTEMPT_S).result().cluster_id)
-            except KafkaException as error:  # a busy broker answers the next time
-                reason = error
-    except KafkaException as error:  # the files of the cluster cannot be used
-        reason = error
+    for _ in range(_ATTEMPTS):  # a busy broker answers the next time
+        try:
+            client = AdminClient(_settings(entry), logger=_SILENT)
+            return str(client.describe_cluster(request_timeout=_ATTEMPT_S).result().cluster_id)
+        except KafkaException as error:
+            reason = error
     message = f"No broker of the cluster {name} answers ({reason})."
     raise InfrastructureError(message)
 
