@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -27,6 +28,7 @@ import psutil
 from app.pipeline.spark import spark_session
 from benchmarks.measures import grid
 from benchmarks.pipeline import duckdb_arm, spark_arms
+from benchmarks.pipeline.rounds import run_in_turn, times_of
 from benchmarks.pipeline.shapes import CLUSTER, Steady
 from benchmarks.pipeline.spark_arms import Answer
 from benchmarks.report import memory_gib
@@ -249,42 +251,19 @@ def _measure_arms(figures: Figures, data: Path, rounds: int, progress: Progress)
             JOINS: lambda: spark_arms.eight_joins(session, data),
             DUCKDB: lambda: duckdb_arm.look_ups(engine, data),
         }
-        for number in range(rounds + 1):
-            answers = {}
-            for arm, find in arms.items():
-                begun = time.monotonic()
-                answers[arm] = find()
-                took = time.monotonic() - begun
-                progress.say(f"round {number}: {arm}: {took:.2f} s")
-                if number > 0:
-                    figures.seconds.setdefault(arm, []).append(took)
-            _require_equal(answers)
-        figures.names = sum(rows for rows, _ in answers[LOOK_UPS].values())
+        figures.seconds, answer = run_in_turn(arms, rounds, say=progress.say)
+        figures.names = sum(rows for rows, _ in answer.values())
     engine.close()
 
 
 def _measure_cores(figures: Figures, data: Path, rounds: int, progress: Progress) -> None:
     """Do the look-ups of more names on one core, then on two, each with its own JVM."""
-    answers: dict[str, Answer] = {}
     for cores in range(1, _THREADS + 1):
         with spark_session("bench-pipeline", master=f"local[{cores}]") as session:
-            for number in range(rounds + 1):
-                begun = time.monotonic()
-                answer = spark_arms.look_ups(session, data, times=_READINGS)
-                took = time.monotonic() - begun
-                answers[f"round {number} on {cores} cores"] = answer
-                progress.say(f"round {number}: {cores} cores: {took:.2f} s")
-                if number > 0:
-                    figures.cores.setdefault(cores, []).append(took)
-    _require_equal(answers)
-
-
-def _require_equal(answers: Mapping[str, Answer]) -> None:
-    first, expected = next(iter(answers.items()))
-    for arm, answer in answers.items():
-        if answer != expected:
-            message = f"{arm} answers otherwise than {first}: {answer} and {expected}"
-            raise RuntimeError(message)
+            look_ups = partial(spark_arms.look_ups, session, data, times=_READINGS)
+            arm = f"{cores} cores"
+            seconds, _ = run_in_turn({arm: look_ups}, rounds, say=progress.say)
+            figures.cores[cores] = seconds[arm]
 
 
 def _sections(figures: Figures) -> Iterator[str]:
@@ -313,9 +292,8 @@ def _sections(figures: Figures) -> Iterator[str]:
     )
     rows = []
     for arm, seconds in figures.seconds.items():
-        times = (medians[arm], min(seconds), max(seconds))
         ratios = (figures.names / medians[arm] / 1e6, medians[arm] / medians[LOOK_UPS])
-        rows.append([arm, *(f"{figure:.2f}" for figure in (*times, *ratios))])
+        rows.append([arm, *times_of(seconds), *(f"{ratio:.2f}" for ratio in ratios)])
     columns = ("arm", "median s", "least s", "most s", "M rows/s", "to `resolve`")
     yield grid(columns, rows)
     yield f"Peak memory (RSS): {_memory(figures.peaks)}; Python holds DuckDB, too."
@@ -324,10 +302,7 @@ def _sections(figures: Figures) -> Iterator[str]:
         f"The look-ups of the same names, read {_READINGS} times; the tables of quotas are made "
         "within."
     )
-    rows = [
-        [str(cores), *(f"{of(seconds):.2f}" for of in (median, min, max))]
-        for cores, seconds in figures.cores.items()
-    ]
+    rows = [[str(cores), *times_of(seconds)] for cores, seconds in figures.cores.items()]
     yield grid(("cores", "median s", "least s", "most s"), rows)
     if figures.chain:
         yield "## The chain, from tidy Parquet to incidents"

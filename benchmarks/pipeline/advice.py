@@ -8,15 +8,15 @@ writes; the start of Spark is left out.
 import argparse
 import contextlib
 import io
-import json
-import statistics
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from app.pipeline.main import main as run_job
 from app.pipeline.spark import spark_session
+from benchmarks.measures import grid
+from benchmarks.pipeline.rounds import run_in_turn, times_of
 
 _CORES: Final = 2
 _CAPACITY: Final = """broker_id,nic_in_bps,nic_out_bps,threads,replication_factor_avg
@@ -38,34 +38,27 @@ def main() -> int:
         capacity = Path(folder) / "capacity.csv"
         capacity.write_text(_CAPACITY)
         same = ["--input", f"{options.lake}", "--out", f"{folder}/out"]
-        jobs: Mapping[str, Sequence[str]] = {
-            "rightsize": same,
-            "stale": [*same, "--quotas", f"{options.quotas}"],
-            "overcommit": [*same, "--capacity", f"{capacity}"],
+        jobs: Mapping[str, Callable[[], None]] = {
+            "rightsize": lambda: _run("rightsize", *same),
+            "stale": lambda: _run("stale", *same, "--quotas", f"{options.quotas}"),
+            "overcommit": lambda: _run("overcommit", *same, "--capacity", f"{capacity}"),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in jobs}
-        for _ in range(1 + options.rounds):
-            for name, arguments in jobs.items():
-                seconds[name].append(_seconds(name, arguments))
-    print("| job | median s | least s | most s |\n| --- | --- | --- | --- |")
-    for name, each in seconds.items():
-        figures = (statistics.median(each[1:]), min(each[1:]), max(each[1:]))
-        print(f"| `{name}` | {' | '.join(f'{figure:.1f}' for figure in figures)} |")
+        seconds, _ = run_in_turn(jobs, options.rounds)
+    rows = [[f"`{name}`", *times_of(each)] for name, each in seconds.items()]
+    print(grid(("job", "median s", "least s", "most s"), rows))
     return 0
 
 
-def _seconds(job: str, arguments: Sequence[str]) -> float:
-    """Run a job, and return how long it says that it took.
+def _run(*arguments: str) -> None:
+    """Run a job, whose report nobody reads.
 
     Raises:
         SystemExit: It fails.
     """
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        code = run_job([job, "--json", *arguments])
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = run_job(arguments)
     if code:
         raise SystemExit(code)
-    return float(json.loads(printed.getvalue())["seconds"])
 
 
 if __name__ == "__main__":

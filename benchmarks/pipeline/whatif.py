@@ -7,7 +7,6 @@ bucket of its own, and its limit is a multiple of its average.
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -24,7 +23,9 @@ from app.pipeline.partitions import Partition
 from app.pipeline.spark import spark_session
 from app.pipeline.tables import RATE_MINUTE, SERIES
 from app.pipeline.whatif.minutes import RATES, throttled_buckets
+from benchmarks.measures import grid
 from benchmarks.pipeline.duckdb_arm import connected
+from benchmarks.pipeline.rounds import run_in_turn, times_of
 
 _CORES: Final = 2
 _HEADROOM: Final = 1.2
@@ -92,20 +93,13 @@ def main() -> int:
             "whatif, Arrow": lambda: _in_arrow(session, lake, limits),
             "DuckDB, windows": lambda: _in_duckdb(lake, limits),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in arms}
-        for _ in range(1 + options.rounds):
-            answers = {}
-            for name, run in arms.items():
-                begin = time.perf_counter()
-                answers[name] = run()
-                seconds[name].append(time.perf_counter() - begin)
-            _require_equal(answers)
-    medians = {name: statistics.median(each[1:]) for name, each in seconds.items()}
-    least = medians["DuckDB, windows"]
-    print("| arm | median s | least s | most s | to DuckDB |\n| --- | --- | --- | --- | --- |")
-    for name, each in seconds.items():
-        figures = (medians[name], min(each[1:]), max(each[1:]), medians[name] / least)
-        print(f"| {name} | {' | '.join(f'{figure:.2f}' for figure in figures)} |")
+        seconds, _ = run_in_turn(arms, options.rounds, differ=_differ)
+    least = statistics.median(seconds["DuckDB, windows"])
+    rows = [
+        [name, *times_of(each), f"{statistics.median(each) / least:.2f}"]
+        for name, each in seconds.items()
+    ]
+    print(grid(("arm", "median s", "least s", "most s", "to DuckDB"), rows))
     return 0
 
 
@@ -152,19 +146,10 @@ def _in_duckdb(folder: Path, limits: pa.Table) -> Answer:
     return tuple(row or ())
 
 
-def _require_equal(answers: Mapping[str, Answer]) -> None:
-    """Stop where the arms differ by more than rounding.
-
-    Raises:
-        SystemExit: They do.
-    """
-    ours, theirs = answers.values()
-    if any(
-        abs(mine - other) > 1e-4 * max(abs(other), 1)
-        for mine, other in zip(ours, theirs, strict=True)
-    ):
-        message = f"the answers differ: {answers}"
-        raise SystemExit(message)
+def _differ(ours: Answer, theirs: Answer) -> bool:
+    """Tell whether answers differ by more than rounding."""
+    both = zip(ours, theirs, strict=True)
+    return any(abs(mine - other) > 1e-4 * max(abs(other), 1) for mine, other in both)
 
 
 if __name__ == "__main__":
