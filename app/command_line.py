@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NoReturn, TextIO
 
 HIDDEN: Final = "…"
@@ -26,6 +27,10 @@ _BARE_FROM: Final = 4
 
 _USAGE: Final = 2
 _UNRECOGNIZED: Final = "unrecognized arguments: "
+
+
+_CHOICE: Final = re.compile(r"invalid choice: '([^']+)' \(choose from (.+)\)")
+_WORD: Final = re.compile(r"[\w-]+")
 
 
 def redact(text: str) -> str:
@@ -64,9 +69,15 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Print what is wrong and where all options are listed; end with exit code 2."""
+        """Print what is wrong, and what was probably meant; end with exit code 2."""
         text = redact(without_values(message, self.words)).removesuffix(".")
-        self.exit(_USAGE, f"{self.prog}: {text}. `{self.prog} --help` lists what it takes.\n")
+        if (found := _CHOICE.search(message)) and (
+            near := get_close_matches(found[1], _WORD.findall(found[2]), 1, 0.7)
+        ):
+            text = f"{text}. Did you mean {near[0]}?"
+        else:
+            text = f"{text}. `{self.prog} --help` lists what it takes."
+        self.exit(_USAGE, f"{self.prog}: {text}\n")
 
 
 BROKEN_PIPE: Final = 141

@@ -60,3 +60,15 @@ def test_a_wrong_option_is_one_line_and_not_a_page_of_options(
     job = f"quota-pipeline {words.split(maxsplit=1)[0]}"
     help_for_all = f"`{job} --help` lists what it takes."
     assert capsys.readouterr().err == f"{job}: argument {sentence} {help_for_all}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [("ingset --cluster c", "ingest"), ("run --fail-on finding", "findings")]
+)
+def test_a_misspelt_word_brings_the_one_that_was_meant(
+    words: str, meant: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"). Did you mean {meant}?\n")
