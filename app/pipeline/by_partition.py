@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from app.pipeline.folder_writer import ByTasks, Writer
+from app.pipeline.folder_writer import ByTasks, Writer, in_tasks
 from app.pipeline.folders import values_of
 from app.pipeline.lake import Lake, read_first, schema_of_columns
 from app.pipeline.local_tables import LocalPartitions, local_partitions
@@ -124,8 +124,7 @@ def by_partition(
     if reading.together:
         shares = _together(shares, reading.bytes_of_share, cores)
     tasks = _divide(shares, _TASKS_PER_CORE * cores)
-    numbers = session.range(0, len(tasks), 1, len(tasks) or 1)
-    return ByTasks(numbers, partial(work.read, tasks=tasks, tables=found))
+    return in_tasks(session, tasks, partial(work.read, tables=found))
 
 
 _Folders = Sequence[Sequence[Path]]
@@ -179,16 +178,13 @@ class _Work:
 
     def read(
         self,
-        batches: Iterable[pa.RecordBatch],
-        tasks: Sequence[Sequence[tuple[Share, _Folders]]],
+        shares: Sequence[tuple[Share, _Folders]],
         tables: Sequence[LocalPartitions],
     ) -> Iterator[pa.RecordBatch]:
         """Read the files of a task's shares."""
-        for batch in batches:
-            for number in batch["id"].to_pylist():
-                for share, folders in tasks[number]:
-                    both = zip(tables, folders, strict=True)
-                    yield from self._made(share, [map(table.read, own) for table, own in both])
+        for share, folders in shares:
+            both = zip(tables, folders, strict=True)
+            yield from self._made(share, [map(table.read, own) for table, own in both])
 
     def unpack(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read what other tasks have packed of a task's partitions."""

@@ -14,8 +14,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -43,6 +44,7 @@ _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _WRITTEN: Final = ("folder", "rows")
 WRITTEN: Final = "folder string, rows bigint"
 
+Item = TypeVar("Item")
 Folder = str
 """Of a partition, below that of its table."""
 
@@ -149,6 +151,26 @@ class ByTasks:
     def rows(self, ddl: str) -> DataFrame:
         """Return them by way of Java, for whoever else writes them."""
         return self.of.mapInArrow(self.make, ddl)
+
+
+def in_tasks(
+    session: SparkSession,
+    items: Sequence[Item],
+    act: Callable[[Item], Iterable[pa.RecordBatch]],
+) -> ByTasks:
+    """Return what a function makes of each item, in a task of its own."""
+    numbers = session.range(0, len(items), 1, max(len(items), 1))
+    return ByTasks(numbers, partial(_act, items=items, act=act))
+
+
+def _act(
+    batches: Iterable[pa.RecordBatch],
+    items: Sequence[Item],
+    act: Callable[[Item], Iterable[pa.RecordBatch]],
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield from act(items[number])
 
 
 def write_here(

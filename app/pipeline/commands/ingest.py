@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
 from app.pipeline.errors import InfrastructureError, UsageError
+from app.pipeline.folder_writer import in_tasks
 from app.pipeline.ingest.checks import (
     CLUSTER_NAMED,
     Tally,
@@ -42,7 +43,7 @@ from app.pipeline.ingest.metric_map import MetricMap
 from app.pipeline.ingest.minutes import HOUR_US
 from app.pipeline.ingest.points import UNNAMED, UNREADABLE, Rules
 from app.pipeline.ingest.prometheus import add_prometheus_options, server_inputs, server_of
-from app.pipeline.ingest.read import in_tasks, read_points, without_broken_files
+from app.pipeline.ingest.read import read_points, without_broken_files
 from app.pipeline.job import Job
 from app.pipeline.lake import Lake, schema_of
 from app.pipeline.options import read_file
@@ -242,7 +243,8 @@ def _run_tasks(job: Job, rules: Rules, inputs: Inputs, out: Lake, opened: ExitSt
         found = by_hour.mapInArrow(sum_all, made.ddl)
     else:
         read = partial(read_share, rules=rules, ignores_broken=inputs.ignores_broken)
-        found = in_tasks(job.session, shares, lambda share: sum_all(read(share)), made.ddl)
+        each = in_tasks(job.session, shares, lambda share: sum_all(read(share)))
+        found = each.rows(made.ddl)
     made.run(found)
     return made
 

@@ -1,7 +1,7 @@
 """The readers of all formats: DataFrames of points that are judged."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Final, TypeVar
@@ -34,7 +34,6 @@ LINES: Final = "source string, line bigint, text string"
 _NO_ANSWER: Final = "no answer of query_range: no JSON, or data.result lacks series"
 
 Done = TypeVar("Done")
-Item = TypeVar("Item")
 
 
 def read_points(session: SparkSession, inputs: Inputs, rules: Rules) -> DataFrame:
@@ -102,27 +101,6 @@ def lines_of_items(session: SparkSession, inputs: Inputs) -> DataFrame:
 
     session.dataSource.register(TopicsAndServers)
     return session.read.format(TopicsAndServers.name()).load()
-
-
-def in_tasks(
-    session: SparkSession,
-    items: Sequence[Item],
-    act: Callable[[Item], Iterable[pa.RecordBatch]],
-    ddl: str,
-) -> DataFrame:
-    """Return what a function makes of each item, in a task of its own."""
-    numbers = session.range(0, len(items), 1, max(len(items), 1))
-    return numbers.mapInArrow(partial(_act, items=items, act=act), ddl)
-
-
-def _act(
-    batches: Iterable[pa.RecordBatch],
-    items: Sequence[Item],
-    act: Callable[[Item], Iterable[pa.RecordBatch]],
-) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            yield from act(items[number])
 
 
 def without_broken_files(session: SparkSession, inputs: Inputs, act: Callable[[], Done]) -> Done:
