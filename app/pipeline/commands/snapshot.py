@@ -33,7 +33,7 @@ Quota = Mapping[str, Any]
 """One quota object of ``GET /quotas``: ``entity`` and ``values``."""
 
 
-def _describe_live(
+def describe_live(
     server: str, token_file: str, cluster: str | None
 ) -> tuple[str, datetime, list[Quota]]:
     """Ask a service for the cluster's id, the time of its answer (UTC), and all quotas.
@@ -126,7 +126,7 @@ def run(job: Job) -> None:
         job.counts["would_write"] = [QUOTA_SNAPSHOT.name, QUOTA_VERSION.name]
         return
     server, token_file = job.options.server, job.options.token_file
-    cluster_id, taken_at, quotas = _describe_live(server, token_file, below)
+    cluster_id, taken_at, quotas = describe_live(server, token_file, below)
     cluster = job.options.cluster or cluster_id
     job.read["taken_at"] = taken_at.isoformat()
     digest = hashlib.sha256(f"{cluster_id} {taken_at.isoformat()}".encode()).hexdigest()[:16]
