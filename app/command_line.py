@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, NoReturn, TextIO
 
@@ -27,8 +27,6 @@ _BARE_FROM: Final = 4
 
 _USAGE: Final = 2
 _UNRECOGNIZED: Final = "unrecognized arguments: "
-
-
 _CHOICE: Final = re.compile(r"invalid choice: '([^']+)' \(choose from (.+)\)")
 _WORD: Final = re.compile(r"[\w-]+")
 
@@ -36,6 +34,11 @@ _WORD: Final = re.compile(r"[\w-]+")
 def redact(text: str) -> str:
     """Return a text without the credentials of addresses and of ``password=…`` and the like."""
     return _SECRET.sub(rf"\1{HIDDEN}", _USERINFO.sub(f"{HIDDEN}@", text))
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """Return `` Did you mean …?`` where a word is close to one that there is."""
+    return "".join(f" Did you mean {near}?" for near in get_close_matches(word, [*words], 1, 0.7))
 
 
 def without_values(message: str, words: Sequence[str]) -> str:
@@ -71,13 +74,10 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and what was probably meant; end with exit code 2."""
         text = redact(without_values(message, self.words)).removesuffix(".")
-        if (found := _CHOICE.search(message)) and (
-            near := get_close_matches(found[1], _WORD.findall(found[2]), 1, 0.7)
-        ):
-            text = f"{text}. Did you mean {near[0]}?"
-        else:
-            text = f"{text}. `{self.prog} --help` lists what it takes."
-        self.exit(_USAGE, f"{self.prog}: {text}\n")
+        choice = _CHOICE.search(message)
+        meant = did_you_mean(choice[1], _WORD.findall(choice[2])) if choice else ""
+        hint = meant or f" `{self.prog} --help` lists what it takes."
+        self.exit(_USAGE, f"{self.prog}: {text}.{hint}\n")
 
 
 BROKEN_PIPE: Final = 141

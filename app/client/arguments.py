@@ -9,11 +9,11 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
-from app.client.errors import UsageError, did_you_mean
+from app.client.errors import UsageError
 from app.client.kafka_configs import Refused, add_other_flags
 from app.client.output import Context
 from app.client.selection import add_owner_option, add_selection_options
-from app.command_line import CommandParser, redact, without_values
+from app.command_line import CommandParser, did_you_mean, redact, without_values
 from app.domain.expiry import read_duration
 
 _LONGEST_WAIT_S: Final = 86_400

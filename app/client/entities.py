@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from app.client.errors import UsageError, did_you_mean
+from app.client.errors import UsageError
+from app.command_line import did_you_mean
 from app.domain.entities import ENTITY_TYPES, visible
 from app.domain.quantities import read_value
 from app.domain.quota_keys import QUOTA_KEY_RULES, TWO_TO_63

@@ -1,7 +1,5 @@
 """How the command fails, and the exit code that tells a script so."""
 
-from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Final
 
 DONE: Final = 0
@@ -52,8 +50,3 @@ class StoppedError(ClientError):
 def reason(error: Exception) -> str:
     """Return what went wrong, without the number of an error of the operating system."""
     return getattr(error, "strerror", None) or str(error)
-
-
-def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """Return `` Did you mean …?`` where a word is close to one that there is."""
-    return "".join(f" Did you mean {near}?" for near in get_close_matches(word, [*words], 1, 0.7))

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.client.entities import read_changes
-from app.client.errors import UsageError, did_you_mean, reason
+from app.client.errors import UsageError, reason
 from app.client.output import Context
+from app.command_line import did_you_mean
 
 ANY: Final = ""
 """Stands for the name of an ``--entity-type`` without one; an empty name is the default there."""
