@@ -58,6 +58,18 @@ def retried(work: Callable[[], Result], traces: Sequence[str] = (FILE_IS_GONE,))
     return work()
 
 
+def looked_again(look: Callable[[], Result], nothing: Result) -> Result:
+    """Look into a folder of this machine, anew where another run replaces it meanwhile.
+
+    Returns:
+        What was found; nothing where the folder is not there.
+    """
+    for _ in range(_ATTEMPTS):
+        with suppress(FileNotFoundError):
+            return look()
+    return nothing
+
+
 def folder_patterns(table: Table, partitions: Iterable[Mapping[str, str]]) -> Iterator[str]:
     """Yield a pattern of folders for each cluster: of its days, and of the hours of any of them."""
     of_cluster: dict[str, tuple[set[str], set[str]]] = {}
@@ -171,21 +183,17 @@ def listed_here(
         columns: That name the levels of folders.
         within: Values of columns; folders of a value that none of them has are not listed.
     """
-    for _ in range(_ATTEMPTS):
-        # Another run may replace one.
-        with suppress(FileNotFoundError):
-            return dict(_listed(folder, columns, within, {}))
-    return {}
+    return looked_again(lambda: dict(_listed(folder, columns, within, {})), {})
 
 
 def _listed(
     folder: Path,
     columns: Sequence[str],
     within: Sequence[Mapping[str, str]] | None,
-    above: Mapping[str, str],
+    above: dict[str, str],
 ) -> Iterator[tuple[Path, dict[str, str]]]:
     if not columns:
-        yield from ((path, {**above}) for path in visible(folder))
+        yield from ((path, above) for path in visible(folder))
         return
     name, *below = columns
     wanted = None if within is None else {item.get(name) for item in within}

@@ -7,10 +7,10 @@ is left to Spark.
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +19,7 @@ from app.pipeline.errors import InfrastructureError
 from app.pipeline.folders import (
     folder_here,
     listed_here,
+    looked_again,
     of_an_earlier_version,
     values_of,
     visible,
@@ -26,8 +27,6 @@ from app.pipeline.folders import (
 from app.pipeline.lake import Lake, schema_of_columns
 from app.pipeline.partitions import Partition, among, in_order
 from app.pipeline.tables import REVISION, Table
-
-_ATTEMPTS: Final = 100
 
 Result = TypeVar("Result")
 
@@ -85,15 +84,16 @@ class LocalPartitions:
 
     def _of_files(self, folder: Path, act: Callable[[Path], Result]) -> list[Result]:
         """Act on the files of a folder, again where another run has replaced them meanwhile."""
-        for _ in range(_ATTEMPTS):
-            with suppress(FileNotFoundError):
-                files = visible(folder)
-                if self.has_revisions and files:
-                    if not files[-1].name.startswith(f"{REVISION}="):
-                        raise of_an_earlier_version(f"{folder}")
-                    files = visible(files[-1])
-                return [act(path) for path in files]
-        return []
+
+        def look() -> list[Result]:
+            files = visible(folder)
+            if self.has_revisions and files:
+                if not files[-1].name.startswith(f"{REVISION}="):
+                    raise of_an_earlier_version(f"{folder}")
+                files = visible(files[-1])
+            return [act(path) for path in files]
+
+        return looked_again(look, [])
 
 
 def _opened(path: Path) -> tuple[Path, pq.ParquetFile]:
