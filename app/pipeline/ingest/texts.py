@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from app.pipeline.usage.measures import Numbers
+from app.pipeline.usage.measures import Numbers, ranks_and_values
 
 FIRST_US: Final = 0
 END_US: Final = 253_402_214_400_000_000
@@ -174,12 +174,8 @@ def ranked(numbers: Numbers) -> tuple[Numbers, Numbers]:
         is_there = np.zeros(numbers.max(initial=0) + 1, bool)
         is_there[numbers] = True
         return (np.cumsum(is_there) - 1)[numbers], np.flatnonzero(is_there)
-    encoded = pa.array(numbers).dictionary_encode()
-    values = encoded.dictionary.to_numpy()
-    order = np.argsort(values)
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order))
-    return ranks[encoded.indices.to_numpy()], values[order]
+    ranks, values = ranks_and_values(pa.array(numbers))
+    return ranks, values.to_numpy()
 
 
 def numbers_of(column: pa.ChunkedArray | pa.Array) -> pa.Array | pa.ChunkedArray:

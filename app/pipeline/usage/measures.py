@@ -61,12 +61,17 @@ def with_columns(rows: pa.Table, columns: Mapping[str, Numbers | pa.Array]) -> p
 
 def ranks_of(column: pa.ChunkedArray) -> Numbers:
     """Return the number of each value among the different ones, in their order."""
-    encoded = column.combine_chunks().dictionary_encode()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order))
-    numbers: Numbers = ranks[encoded.indices.to_numpy()]
+    numbers, _ = ranks_and_values(column.combine_chunks())
     return numbers
+
+
+def ranks_and_values(column: pa.Array) -> tuple[Numbers, pa.Array]:
+    """Return the number of each value among the different ones, and these in order."""
+    encoded = column.dictionary_encode()
+    order = pc.sort_indices(encoded.dictionary)
+    ranks = np.empty(len(order), np.int64)
+    ranks[order.to_numpy()] = np.arange(len(order))
+    return ranks[encoded.indices.to_numpy()], encoded.dictionary.take(order)
 
 
 def bit_length(present: Numbers) -> Numbers:
