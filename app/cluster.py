@@ -335,7 +335,7 @@ class Cluster:
             CLUSTER.reset(token)
 
     def _readiness(self, admin: KafkaClientQuotaAdmin, acls: Cache[AclSnapshot]) -> Readiness:
-        """Return its readiness; whose cluster it is, is no matter of how old a check is."""
+        """Return its readiness; which cluster answers is asked each time, never remembered."""
         patience = self._shared.settings.patience
         reading = {
             "kafka": partial(_brokers_answer, admin, patience.broker_answer_s),

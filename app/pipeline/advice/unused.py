@@ -17,7 +17,7 @@ from app.pipeline.resolve.levels import CLIENT_ID_SLOT, USER_SLOT
 from app.pipeline.usage.measures import Numbers, begins_of
 
 NEVER: Final = np.iinfo(np.int64).min
-"""When somebody was seen who was not."""
+"""When a client was seen last that never was."""
 
 CAUSES: Final = tuple(Cause)
 _NUMBERS: Final = {cause: number for number, cause in enumerate(Cause)}
@@ -185,7 +185,7 @@ def _same_effect(stored: Numbers, index: _Index, rows: Numbers) -> Numbers:
 
 
 def _is_used(stored: Numbers, seen: Numbers, index: _Index) -> Numbers:
-    """Tell of each value whether it limited anybody, or somebody who was seen without a name."""
+    """Tell of each value whether it limited anybody, or may limit who was seen without a name."""
     limited = seen[seen["level"] > 0]
     used = np.isin(np.arange(len(stored)), index.rows_at(limited, limited["level"]))
     # A client-id of its names may be in a user's bucket.
@@ -194,7 +194,7 @@ def _is_used(stored: Numbers, seen: Numbers, index: _Index) -> Numbers:
 
 
 def _who_was_seen(number: int, seen: Numbers, index: _Index) -> tuple[Numbers, Numbers, Numbers]:
-    """Return when somebody of the names of each value was seen last.
+    """Return when a client of the names of each value was seen last.
 
     And the rows of values with the rows of who was seen of their names, but limited by others.
     """

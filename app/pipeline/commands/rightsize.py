@@ -123,7 +123,7 @@ _LISTED: Final = 10
 
 
 def summary_of(advice: pa.Table) -> Iterator[str]:
-    """Yield the largest changes; where there is none, of how much that can be told."""
+    """Yield the largest changes; without any, how many values the data do not suffice for."""
     changes = advice.filter(pc.field("value").is_valid())
     by = [("factor", "descending"), ("key", "ascending"), ("bucket_id", "ascending")]
     largest = changes.sort_by(by).slice(0, _LISTED).to_pylist()

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from app.localdev import processes
 from app.localdev.local_directory import LocalDevError
 from app.localdev.processes import ManagedProcess, wait_until_ended
+from app.localdev.service import LocalService
 from tests.testkit.patience import wait_until
 
 DEADLINE_S = 30
@@ -129,3 +131,19 @@ def test_one_look_at_a_parent_that_blocks_interrupts_is_not_enough(monkeypatch: 
 
 def test_without_make_nobody_wants_us_to_stop():
     assert not processes.ParentMake({}).wants_us_to_stop()
+
+
+def ready(prod: str, staging: str) -> tuple[int, Any]:
+    return 200, {"clusters": {"prod": {"status": prod}, "staging": {"status": staging}}}
+
+
+def test_a_service_of_several_clusters_is_up_once_each_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    answers = iter([(503, {}), ready("ok", "unavailable"), ready("ok", "ok")])
+    service = LocalService("127.0.0.1", 1, tmp_path / "log")
+    for name, act in (("spawn", None), ("is_running", True)):
+        monkeypatch.setattr(service, name, lambda *_, act=act, **__: act)
+    monkeypatch.setattr(service, "_ask", lambda *_: next(answers))
+    service.start({})
+    assert next(answers, None) is None
